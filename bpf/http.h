@@ -1,0 +1,570 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// http.h finds the heads in a plaintext stream and copies those alone: HTTP/2
+// frame headers and the payloads of frames that hold no body (RFC 9113 section
+// 4.1), HTTP/1 message heads (RFC 9112 section 2.1). A body's bytes are
+// counted and never reach an event.
+#pragma once
+
+#include "maps.h"
+
+#define PASSES 8     // events that one call may fill
+#define STEPS 128    // frames or lines looked at for one event
+#define OLD_STEPS 12 // before Linux 5.17, whose verifier follows every turn
+#define SMALL_DATA 256
+#define LINE_CHUNK 64
+#define HEAD_MAX 65536
+
+#define FRAME_HEADER 9
+#define FRAME_PADDED 8
+#define H2_DATA 0
+#define H2_PING 6
+#define H2_GOAWAY 7
+#define H2_CONTINUATION 9
+#define PREFACE_LEN 24
+
+enum stream_state {
+	STREAM_HEAD,  // the next byte begins a head, or goes on with it
+	STREAM_BODY,  // remain bytes of body, then a head
+	STREAM_UNTIL, // a body whose end the kernel cannot tell
+};
+
+enum body {
+	BODY_NONE,
+	BODY_LENGTH,
+	BODY_CHUNKED,
+};
+
+// source is where a stretch of plaintext lies: in the process (skb NULL) or in
+// a packet.
+struct source {
+	struct __sk_buff *skb;
+	__u64 buffer;
+	__u32 base;
+};
+
+static __always_inline long load(const struct source *source, __u32 at, void *to, __u32 len)
+{
+	if (source->skb)
+		return bpf_skb_load_bytes(source->skb, source->base + at, to, len);
+	return bpf_probe_read_user(to, len, (void *)(source->buffer + at));
+}
+
+// sheet is the event that is being filled, NULL when the ring was full. room
+// is a power of two: what its data was reserved with, less the most that one
+// step copies. How far it is filled stands in the event, not here: the
+// verifier would follow every value it can take.
+struct sheet {
+	struct plain_event *event;
+	__u64 room;
+};
+
+// put copies len bytes, at most PLAIN_COPY, and returns how many it did: 0
+// when the event is full or the bytes cannot be read.
+static __always_inline __u32 put(struct sheet *sheet, const struct source *source, __u32 at,
+				 __u32 len)
+{
+	struct plain_event *event = sheet->event;
+	struct piece *piece;
+	__u64 used, room = sheet->room, where;
+
+	if (len > PLAIN_COPY)
+		len = PLAIN_COPY;
+	if (!event)
+		return len; // lost: go on, so that the framing holds
+	barrier_var(event); // no arithmetic on it before the check
+	used = event->data_len;
+	if (used + sizeof(*piece) >= room)
+		return 0;
+	if (!used || event->last_end != at) {
+		where = used & (room - 1);
+		piece = (struct piece *)(event->data + where);
+		piece->at = at;
+		piece->len = 0;
+		event->last_piece = used;
+		event->last_end = at;
+		used += sizeof(*piece);
+	}
+	where = used & (room - 1);
+	if (room == SMALL_DATA && len > SMALL_DATA)
+		len = SMALL_DATA;
+	barrier_var(len); // the verifier has to see the next check
+	if (len == 0 || len > PLAIN_COPY)
+		return 0;
+	if (room == SMALL_DATA && len > SMALL_DATA)
+		return 0;
+	if (load(source, at, event->data + where, len)) {
+		count(REASON_CALL_UNREAD);
+		return 0;
+	}
+	where = event->last_piece & (room - 1);
+	piece = (struct piece *)(event->data + where);
+	piece->len += len;
+	event->last_end += len;
+	event->data_len = used + len;
+	return len;
+}
+
+// copied_payload is how much of a frame's payload the collector gets.
+static __always_inline __u32 copied_payload(__u8 type, __u8 flags, __u32 length)
+{
+	__u32 most = length;
+
+	if (type == H2_DATA)
+		most = flags & FRAME_PADDED ? 1 : 0;
+	else if (type == H2_PING || type > H2_CONTINUATION)
+		most = 0;
+	else if (type == H2_GOAWAY)
+		most = 8;
+	return most < length ? most : length;
+}
+
+// step_frame takes one step through an HTTP/2 stream: to the end of what is
+// left of a frame, or past one frame header. It returns the bytes it took, 0
+// when the event is full.
+static __always_inline __u32 step_frame(struct sheet *sheet, const struct source *source,
+					struct stream *stream, __u32 at, __u32 left)
+{
+	__u32 n;
+
+	if (stream->copy) {
+		n = stream->copy < left ? stream->copy : left;
+		n = put(sheet, source, at, n);
+		stream->copy -= n;
+		stream->remain -= n;
+		return n;
+	}
+	if (stream->remain) {
+		n = stream->remain < left ? stream->remain : left;
+		stream->remain -= n;
+		return n;
+	}
+	n = FRAME_HEADER - (stream->have & 15);
+	if (n > left)
+		n = left;
+	barrier_var(n);
+	if (n == 0 || n > FRAME_HEADER)
+		return 0;
+	if (put(sheet, source, at, n) < n)
+		return 0;
+	if (load(source, at, &stream->header[stream->have & 7], n))
+		return 0;
+	stream->have += n;
+	if (stream->have < FRAME_HEADER)
+		return n;
+	stream->have = 0;
+	stream->remain = stream->header[0] << 16 | stream->header[1] << 8 | stream->header[2];
+	stream->copy = copied_payload(stream->header[3], stream->header[4], stream->remain);
+	return n;
+}
+
+// begins_head checks the first bytes of what should be an HTTP/1 head and
+// notes what kind it is.
+static __always_inline bool begins_head(struct conn_state *state, struct stream *stream,
+					const __u8 *first, __u32 len, bool request)
+{
+	struct stream *other;
+
+	if (len < 12)
+		return false;
+	if (request) {
+		for (int i = 0; i < 3; i++)
+			if (first[i] < 'A' || first[i] > 'Z')
+				return false;
+		// Whatever of an answer the kernel could not tell the end of has
+		// ended, unless requests are pipelined.
+		other = &state->stream[state->role == ROLE_CLIENT ? DIR_IN : DIR_OUT];
+		if (state->heads_in >= state->heads_out) {
+			other->state = STREAM_HEAD;
+			other->head_len = 0;
+		}
+		state->heads_out++;
+		return true;
+	}
+	if (first[0] != 'H' || first[1] != 'T' || first[2] != 'T' || first[3] != 'P' ||
+	    first[4] != '/' || first[5] != '1' || first[6] != '.')
+		return false;
+	stream->interim = first[9] == '1';
+	stream->switching = stream->interim && first[10] == '0' && first[11] == '1';
+	if (!stream->interim || stream->switching)
+		state->heads_in++;
+	return true;
+}
+
+static __always_inline void end_head(struct conn_state *state, struct stream *stream, bool request)
+{
+	stream->head_len = 0;
+	stream->remain = 0;
+	if (stream->body == BODY_LENGTH) {
+		stream->remain = stream->length;
+		stream->state = stream->remain ? STREAM_BODY : STREAM_HEAD;
+	} else if (stream->body == BODY_CHUNKED) {
+		stream->state = STREAM_UNTIL;
+	} else {
+		stream->state = request || stream->interim ? STREAM_HEAD : STREAM_UNTIL;
+	}
+	if (!request && stream->switching) {
+		state->protocol = PROTO_OTHER;
+		stream->state = STREAM_UNTIL;
+	}
+}
+
+#define WORD(a, b, c, d, e, f, g, h)                                                              \
+	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |  \
+	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
+#define LOWER 0x2020202020202020ULL
+#define ONES 0x0101010101010101ULL
+#define HIGHS 0x8080808080808080ULL
+
+// read_length reads the number of a Content-Length line (RFC 9110 section
+// 8.6), after its 15 bytes of name and colon. Without branches: each would
+// double what the verifier has to follow.
+static __always_inline __u32 read_length(const __u8 *line)
+{
+	__u32 number = 0, open = 1, begun = 0;
+
+	for (int i = 15; i < 28; i++) {
+		__u32 digit = (__u32)line[i] - '0';
+		__u32 is = (digit - 10) >> 31 & ~digit >> 31; // 1 for '0' to '9'
+
+		open &= is | (begun ^ 1);
+		begun |= is;
+		is &= open;
+		number = number * (1 + 9 * is) + digit * is;
+	}
+	return number;
+}
+
+// step_line takes one step through an HTTP/1 stream: a line of a head, 64
+// bytes of a longer one, or all there is of a body.
+static __always_inline __u32 step_line(struct sheet *sheet, const struct source *source,
+				       struct conn_state *state, struct stream *stream, __u32 at,
+				       __u32 left, bool request)
+{
+	union {
+		__u64 word[LINE_CHUNK / 8];
+		__u8 byte[LINE_CHUNK];
+	} line = {};
+	__u32 n = left < LINE_CHUNK ? left : LINE_CHUNK, taken;
+	bool ends = false, ended = false;
+
+	if (stream->state == STREAM_UNTIL)
+		return left;
+	if (stream->state == STREAM_BODY) {
+		n = stream->remain < left ? stream->remain : left;
+		stream->remain -= n;
+		if (!stream->remain)
+			stream->state = STREAM_HEAD;
+		return n;
+	}
+	// What follows must not be undone because the event is full.
+	if (sheet->event && sheet->event->data_len + 2 * sizeof(struct piece) >= sheet->room)
+		return 0;
+	barrier_var(n);
+	if (n == 0 || n > LINE_CHUNK)
+		return 0;
+	if (load(source, at, line.byte, n)) {
+		count(REASON_CALL_UNREAD);
+		return 0;
+	}
+	if (!stream->head_len) {
+		if (!begins_head(state, stream, line.byte, left, request)) {
+			stream->state = STREAM_UNTIL;
+			count(REASON_NOT_HTTP);
+			return left;
+		}
+		stream->body = BODY_NONE;
+		stream->line_start = 0;
+	}
+	taken = n;
+	if (stream->line_start) {
+		if (line.byte[0] == '\n' || (line.byte[0] == '\r' && n > 1 && line.byte[1] == '\n')) {
+			taken = line.byte[0] == '\n' ? 1 : 2;
+			ended = true;
+		} else if (line.byte[0] == '\r' && n == 1) {
+			ends = true; // its LF begins the next call
+		} else if ((line.word[0] | LOWER) == WORD('c', 'o', 'n', 't', 'e', 'n', 't', '-') &&
+			   ((line.word[1] | LOWER) & ~(0xffULL << 56)) ==
+				   WORD('l', 'e', 'n', 'g', 't', 'h', ':', 0)) {
+			stream->body = BODY_LENGTH;
+			stream->length = read_length(line.byte);
+		} else if ((line.word[0] | LOWER) == WORD('t', 'r', 'a', 'n', 's', 'f', 'e', 'r') &&
+			   (line.word[1] | LOWER) == WORD('-', 'e', 'n', 'c', 'o', 'd', 'i', 'n')) {
+			stream->body = BODY_CHUNKED;
+		}
+	}
+	if (!ended && !ends) {
+		// The first LF, eight bytes at a time: x has the high bit of
+		// each byte that is one, the sum counts the bytes up to it.
+		for (int i = 0; i < LINE_CHUNK / 8; i++) {
+			__u64 x = line.word[i] ^ (ONES * '\n');
+
+			x = (x - ONES) & ~x & HIGHS;
+			if (!x)
+				continue;
+			taken = i * 8 + ((((x - 1) & ~x & ONES) * ONES) >> 56);
+			ends = true;
+			break;
+		}
+	}
+	// Through memory, so that the verifier forgets the value's many origins.
+	*(volatile __u32 *)&stream->taken = taken;
+	taken = *(volatile __u32 *)&stream->taken;
+	if (taken > n)
+		taken = n;
+	n = put(sheet, source, at, taken);
+	if (n < taken)
+		return 0;
+	stream->line_start = ends;
+	stream->head_len += n;
+	if (ended)
+		end_head(state, stream, request);
+	else if (stream->head_len > HEAD_MAX) {
+		count(REASON_HEAD_LIMIT);
+		stream->state = STREAM_UNTIL;
+	}
+	return n;
+}
+
+// passage is a stretch of plaintext and where it belongs.
+struct passage {
+	struct source source;
+	__u32 bytes;
+	__u32 seq_lo, seq_hi;
+	__u32 pid, tid;
+	__u64 now, enter;
+	__u16 flags;
+};
+
+static __always_inline void detect(struct conn_state *state, struct stream *stream,
+				   const struct passage *passage, bool request)
+{
+	__u64 first = 0;
+
+	stream->begun = 1;
+	if (state->protocol != PROTO_UNKNOWN)
+		return;
+	if (!request || passage->bytes < 8) {
+		state->protocol = PROTO_OTHER;
+		count(REASON_NOT_HTTP);
+		return;
+	}
+	load(&passage->source, 0, &first, sizeof(first));
+	if (first == WORD('P', 'R', 'I', ' ', '*', ' ', 'H', 'T')) {
+		state->protocol = PROTO_HTTP2;
+		stream->remain = stream->copy = PREFACE_LEN;
+	} else {
+		state->protocol = PROTO_HTTP1;
+	}
+}
+
+static __always_inline bool ends_chunks(const struct source *source, __u32 bytes)
+{
+	__u8 last[5];
+
+	if (bytes < sizeof(last) || load(source, bytes - sizeof(last), last, sizeof(last)))
+		return false;
+	return last[0] == '0' && last[1] == '\r' && last[2] == '\n' && last[3] == '\r' &&
+	       last[4] == '\n';
+}
+
+// scan_run is what the loops over one passage share.
+struct scan_run {
+	struct sheet sheet;
+	const struct passage *passage;
+	struct conn_state *state;
+	struct stream *stream;
+	__u64 dir;
+	__u64 request;
+	__u64 passes; // still to go
+};
+
+// scan_step takes one step through a passage; it returns 1 when there is no
+// further one.
+static long scan_step(__u32 index, struct scan_run *run)
+{
+	struct stream *stream = run->stream;
+	const struct source *source = &run->passage->source;
+	__u32 left, at = stream->at, n, bytes = run->passage->bytes;
+
+	if (at >= bytes)
+		return 1;
+	left = bytes - at;
+	if (run->state->protocol == PROTO_HTTP2)
+		n = step_frame(&run->sheet, source, stream, at, left);
+	else if (run->state->protocol == PROTO_HTTP1)
+		n = step_line(&run->sheet, source, run->state, stream, at, left, run->request);
+	else
+		n = left;
+	stream->taken = n;
+	stream->at = at + n;
+	return !n;
+}
+
+// begin_sheet reserves the next event, a small one where that is sure to do.
+static __always_inline void begin_sheet(struct scan_run *run)
+{
+	struct stream *stream = run->stream;
+	__u32 bytes = run->passage->bytes;
+	struct plain_event *event;
+
+	if (bytes <= SMALL_DATA / 2 || (stream->remain >= bytes - stream->at && !stream->copy) ||
+	    run->state->protocol >= PROTO_OTHER) {
+		run->sheet.room = SMALL_DATA;
+		event = bpf_ringbuf_reserve(
+			&events, __builtin_offsetof(struct plain_event, data) + 2 * SMALL_DATA, 0);
+	} else {
+		run->sheet.room = PLAIN_DATA;
+		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	}
+	run->sheet.event = event;
+	if (event) {
+		event->data_len = 0;
+		event->last_piece = 0;
+		event->last_end = 0;
+	}
+}
+
+// end_sheet sends the event. It returns 1 when the passage has ended.
+static __always_inline long end_sheet(struct scan_run *run)
+{
+	struct plain_event *event = run->sheet.event;
+	const struct passage *passage = run->passage;
+	struct conn_state *state = run->state;
+	struct stream *stream = run->stream;
+	__u16 flags = passage->flags;
+
+	run->sheet.event = NULL;
+	run->sheet.room = 0;
+	if (stream->gap)
+		flags |= FLAG_GAP;
+	if (stream->at < passage->bytes) {
+		if (!run->passes || (event && !stream->taken && !event->data_len)) {
+			flags |= FLAG_SHORT;
+			count(REASON_SCAN_LIMIT);
+		} else {
+			flags |= FLAG_MORE;
+		}
+	} else if (state->protocol == PROTO_HTTP1 && stream->state == STREAM_UNTIL &&
+		   stream->body == BODY_CHUNKED && ends_chunks(&passage->source, passage->bytes)) {
+		flags |= FLAG_CHUNK_END;
+		stream->state = STREAM_HEAD;
+	}
+	if (!event) {
+		count(REASON_RING_FULL);
+		__sync_fetch_and_add(&state->lost, 1);
+		stream->gap = 1;
+		return !(flags & FLAG_MORE);
+	}
+	stream->gap = 0;
+	event->hdr.ts = passage->now;
+	event->hdr.conn = state->conn;
+	event->hdr.lost = state->lost;
+	event->hdr.kind = KIND_PLAIN;
+	event->hdr.dir = run->dir;
+	event->hdr.flags = flags;
+	event->enter = passage->enter;
+	event->offset = stream->offset;
+	event->bytes = passage->bytes;
+	event->seq_lo = passage->seq_lo;
+	event->seq_hi = passage->seq_hi;
+	event->pid = passage->pid;
+	event->tid = passage->tid;
+	event->protocol = state->protocol;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	return !(flags & FLAG_MORE);
+}
+
+// scan_pass fills one event.
+static long scan_pass(__u32 index, struct scan_run *run)
+{
+	run->passes--;
+	begin_sheet(run);
+	bpf_loop(STEPS, scan_step, run, 0);
+	return end_sheet(run);
+}
+
+// scan reports one passage of plaintext, in as many events as its heads need.
+// old is for kernels without bpf_loop().
+static __always_inline void scan(struct conn_state *state, enum direction dir,
+				 const struct passage *passage, const bool old)
+{
+	struct stream *stream = &state->stream[dir & 1];
+	struct scan_run run = {
+		.passage = passage,
+		.state = state,
+		.stream = stream,
+		.dir = dir,
+		.request = (dir == DIR_OUT) == (state->role == ROLE_CLIENT),
+		.passes = PASSES,
+	};
+
+	stream->at = 0;
+	if (!stream->begun)
+		detect(state, stream, passage, run.request);
+	if (old) {
+		run.passes = 0;
+		begin_sheet(&run);
+		for (int i = 0; i < OLD_STEPS; i++)
+			if (scan_step(i, &run))
+				break;
+		end_sheet(&run);
+	} else {
+		bpf_loop(PASSES, scan_pass, &run, 0);
+	}
+	if (stream->gap || stream->at < passage->bytes) {
+		// What is left of the frame would reach the collector without
+		// its beginning.
+		stream->copy = 0;
+		if (stream->at < passage->bytes) {
+			stream->gap = 1;
+			stream->remain = 0;
+			stream->have = 0;
+		}
+	}
+	stream->offset += passage->bytes;
+}
+
+// scan_segment reads plain HTTP off a packet, in order: what was seen before
+// is passed over, a hole is a gap unless it lies within a body.
+static __always_inline void scan_segment(struct __sk_buff *skb, struct socket_state *socket,
+					 __u32 headers, __u32 len, __u32 seq, enum direction dir,
+					 __u64 now, const bool old)
+{
+	struct conn_state *state = bpf_map_lookup_elem(&conns, &socket->conn);
+	struct passage passage = {};
+	struct stream *stream;
+	__s32 ahead;
+
+	if (!state)
+		return;
+	stream = &state->stream[dir & 1];
+	if (!stream->begun)
+		stream->next = seq;
+	ahead = (__s32)(seq - stream->next);
+	if (ahead < 0) {
+		if ((__u32)-ahead >= len)
+			return;
+		headers += -ahead;
+		len -= -ahead;
+		seq = stream->next;
+	} else if (ahead > 0) {
+		stream->offset += ahead;
+		if (stream->remain >= (__u32)ahead && !stream->copy) {
+			stream->remain -= ahead;
+			if (!stream->remain && state->protocol == PROTO_HTTP1)
+				stream->state = STREAM_HEAD;
+		} else if (stream->state != STREAM_UNTIL) {
+			stream->gap = 1;
+			stream->remain = stream->copy = 0;
+			stream->have = 0;
+		}
+	}
+	stream->next = seq + len;
+	passage.source.skb = skb;
+	passage.source.base = headers;
+	passage.bytes = len;
+	passage.seq_lo = seq;
+	passage.seq_hi = seq + len;
+	passage.now = passage.enter = now;
+	scan(state, dir, &passage, old);
+}
