@@ -107,34 +107,29 @@ static __always_inline void on_call_return(__s64 result, const bool old)
 }
 
 // on_sent runs when a thread has handed bytes to any socket.
-static __always_inline void on_sent(struct sock *sk)
+static __always_inline void on_sent(struct sock *sk, __s32 bytes)
 {
 	__u64 id = bpf_get_current_pid_tgid(), conn;
 	struct conn_state *state;
 	struct call *call;
-	__u32 before;
 
-	call = bpf_map_lookup_elem(&calls, &id);
-	if (!call)
-		return; // no TLS library probe ever fired on this thread
-	conn = socket_cookie(sk);
-	if (!conn)
+	if (bytes <= 0)
 		return;
+	call = bpf_map_lookup_elem(&calls, &id);
+	if (!call || !call->active)
+		return; // not inside a TLS library's call
+	conn = socket_cookie(sk);
+	if (!conn || (call->conn && call->conn != conn))
+		return; // a callback's own connection
 	state = bpf_map_lookup_elem(&conns, &conn);
 	if (!state)
 		return;
-	before = state->sent;
-	state->sent = sent_until(sk);
-	if (!call->active || state->sent == before)
-		return;
-	if (call->conn && call->conn != conn)
-		return; // a callback's own connection
 	call->conn = conn;
+	state->sent = sent_until(sk);
 	if (call->dir == DIR_OUT && !state->writing) {
 		state->writing = 1;
-		state->write_lo = state->has_sent ? before : state->sent;
+		state->write_lo = state->sent - bytes;
 	}
-	state->has_sent = 1;
 }
 
 // on_received runs when a thread has taken bytes from any socket.

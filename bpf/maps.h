@@ -136,10 +136,9 @@ struct conn_state {
 	__u8 protocol;
 	__u8 writing; // write_lo holds
 	__u8 plain;   // no TLS
-	__u8 has_sent;
 	__u8 has_received;
 	__u8 role;
-	__u8 pad[2];
+	__u8 pad[3];
 	struct stream stream[2]; // by direction
 };
 

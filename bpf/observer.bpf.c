@@ -72,8 +72,7 @@ int observe_connect6(struct bpf_sock_addr *ctx)
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(trace_send, struct sock *sk, int result)
 {
-	if (result > 0)
-		on_sent(sk);
+	on_sent(sk, result);
 	return 0;
 }
 
@@ -86,9 +85,9 @@ int BPF_PROG(trace_receive, struct sock *sk, int result)
 }
 
 SEC("fexit/tcp_sendmsg")
-int BPF_PROG(fexit_send, struct sock *sk)
+int BPF_PROG(fexit_send, struct sock *sk, void *msg, unsigned long size, int result)
 {
-	on_sent(sk);
+	on_sent(sk, result);
 	return 0;
 }
 
@@ -107,12 +106,12 @@ int BPF_KPROBE(kprobe_send, struct sock *sk)
 }
 
 SEC("kretprobe/tcp_sendmsg")
-int kprobe_sent(void *ctx)
+int BPF_KRETPROBE(kprobe_sent, long result)
 {
 	struct sock *sk = socket_called();
 
 	if (sk)
-		on_sent(sk);
+		on_sent(sk, result);
 	return 0;
 }
 

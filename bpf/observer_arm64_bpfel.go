@@ -72,10 +72,9 @@ type ObserverConnState struct {
 	Protocol    uint8
 	Writing     uint8
 	Plain       uint8
-	HasSent     uint8
 	HasReceived uint8
 	Role        uint8
-	Pad         [2]uint8
+	Pad         [3]uint8
 	_           [4]byte
 	Stream      [2]struct {
 		_         structs.HostLayout

@@ -12,6 +12,8 @@
 #define TLS_ALERT 21
 #define TLS_HANDSHAKE 22
 #define TLS_DATA 23
+#define CLIENT_HELLO 1
+#define SERVER_HELLO 2
 
 // tell_apart decides by the first bytes that leave a client (or reach a
 // server) what the connection carries.
@@ -49,17 +51,22 @@ static __always_inline void report_record(struct __sk_buff *skb, struct socket_s
 	struct walk *walk = &socket->walk[dir];
 	struct record_event *event;
 	__u16 length = walk->header[3] << 8 | walk->header[4];
-	__u8 type = walk->header[0];
+	__u8 type = walk->header[0], message = 0;
 	__u32 n = 0;
 
-	if ((type == TLS_HANDSHAKE || type == TLS_ALERT) && !walk->ciphered) {
+	if (type == TLS_CCS)
+		walk->ciphered = 1;
+	if (type == TLS_HANDSHAKE || type == TLS_ALERT) {
 		n = length < there ? length : there;
 		if (n > RECORD_DATA)
 			n = RECORD_DATA;
+		// A hello is in the clear also after the CCS that goes before
+		// the second one (RFC 8446 appendix D.4).
+		if (walk->ciphered && (bpf_skb_load_bytes(skb, at, &message, 1) ||
+				       (message != CLIENT_HELLO && message != SERVER_HELLO)))
+			n = 0;
 		barrier_var(n);
 	}
-	if (type == TLS_CCS)
-		walk->ciphered = 1;
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		count(REASON_RING_FULL);

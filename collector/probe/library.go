@@ -1,0 +1,166 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/peel-dev/peel/bpf"
+	"github.com/peel-dev/peel/collector/probe/target"
+)
+
+// maxLibraries bounds the files that are probed at a time.
+const maxLibraries = 256
+
+type fileID struct{ dev, inode uint64 }
+
+// attachments are the library probes by file.
+type attachments struct {
+	mu    sync.Mutex
+	files map[fileID]*Library
+}
+
+// Library is a probed file.
+type Library struct {
+	Path  string
+	Sites []target.Site
+	Err   error // why it could not be probed
+	links []link.Link
+}
+
+// AttachLibrary probes the TLS library functions in a file, once for each
+// file. It reports whether the file is new.
+func (p *Probe) AttachLibrary(path string) (*Library, bool, error) {
+	if p.library == nil {
+		return nil, false, fmt.Errorf("probe %s: %w", path, errors.New("no hook serves plaintext"))
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, false, fmt.Errorf("probe library: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil, false, fmt.Errorf("probe %s: no inode", path)
+	}
+	id := fileID{dev: stat.Dev, inode: stat.Ino}
+
+	p.attach.mu.Lock()
+	defer p.attach.mu.Unlock()
+	if lib := p.attach.files[id]; lib != nil {
+		return lib, false, lib.Err
+	}
+	if len(p.attach.files) >= maxLibraries {
+		return nil, false, fmt.Errorf("probe %s: %d files are probed already", path, maxLibraries)
+	}
+	lib := &Library{Path: path}
+	lib.Sites, lib.Err = target.OpenSSL(path)
+	if lib.Err == nil {
+		lib.Err = p.attachSites(lib)
+	}
+	if p.attach.files == nil {
+		p.attach.files = make(map[fileID]*Library)
+	}
+	p.attach.files[id] = lib
+	if lib.Err != nil {
+		lib.Err = fmt.Errorf("probe %s: %w", path, lib.Err)
+	}
+	return lib, true, lib.Err
+}
+
+func (p *Probe) attachSites(lib *Library) (err error) {
+	file, err := link.OpenExecutable(lib.Path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			for _, l := range lib.links {
+				err = errors.Join(err, l.Close())
+			}
+			lib.links = nil
+		}
+	}()
+	for _, site := range lib.Sites {
+		enter, ok := entryProgram(site)
+		if !ok {
+			return fmt.Errorf("%s: the count's place is argument %d", site.Op, site.Done)
+		}
+		// The return probe first: a call that it alone sees is ignored.
+		for _, at := range []struct {
+			program string
+			ret     bool
+		}{{p.returnProgram(), true}, {enter, false}} {
+			l, err := p.attachSite(file, at.program, site.Return, at.ret)
+			if err != nil {
+				return fmt.Errorf("%s at %#x: %w", site.Op, site.Return, err)
+			}
+			lib.links = append(lib.links, l)
+		}
+	}
+	return nil
+}
+
+func (p *Probe) attachSite(file *link.Executable, name string, at uint64, ret bool) (link.Link, error) {
+	program := p.library[name]
+	switch {
+	case p.multi && ret:
+		return file.UretprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{at}})
+	case p.multi:
+		return file.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{at}})
+	case ret:
+		return file.Uretprobe("", program, &link.UprobeOptions{Address: at})
+	default:
+		return file.Uprobe("", program, &link.UprobeOptions{Address: at})
+	}
+}
+
+// returnProgram is the return program that loaded.
+func (p *Probe) returnProgram() string {
+	if p.library[bpf.ObserverProgLibraryReturn] != nil {
+		return bpf.ObserverProgLibraryReturn
+	}
+	return bpf.ObserverProgOldLibraryReturn
+}
+
+// entryProgram is the program that finds the arguments where site has them.
+func entryProgram(site target.Site) (string, bool) {
+	switch {
+	case site.Op == target.Write && site.Done == 0:
+		return bpf.ObserverProgLibraryWriteBytes, true
+	case site.Op == target.Write && site.Done == 3:
+		return bpf.ObserverProgLibraryWriteDone, true
+	case site.Op == target.Read && site.Done == 0:
+		return bpf.ObserverProgLibraryReadBytes, true
+	case site.Op == target.Read && site.Done == 3:
+		return bpf.ObserverProgLibraryReadDone, true
+	}
+	return "", false
+}
+
+// Libraries lists the probed files.
+func (p *Probe) Libraries() []*Library {
+	p.attach.mu.Lock()
+	defer p.attach.mu.Unlock()
+	libs := make([]*Library, 0, len(p.attach.files))
+	for _, lib := range p.attach.files {
+		libs = append(libs, lib)
+	}
+	return libs
+}
+
+func (a *attachments) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for _, lib := range a.files {
+		for _, l := range lib.links {
+			errs = append(errs, l.Close())
+		}
+	}
+	a.files = nil
+	return errors.Join(errs...)
+}
