@@ -140,7 +140,7 @@ struct plain_event {
 struct recv_event {
 	struct event_header hdr;
 	__u32 seq; // the application has all bytes before this one
-	__u32 bytes;
+	__u32 bytes; // 0 the first time: not known
 };
 
 struct close_event {

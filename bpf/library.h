@@ -147,17 +147,18 @@ static __always_inline void on_received(struct sock *sk)
 		return;
 	before = state->received;
 	state->received = received_until(sk);
-	bytes = state->received - before;
-	if (!bytes)
+	if (state->has_received && state->received == before)
 		return; // peeked
+	bytes = state->has_received ? state->received - before : 0;
 	if (state->plain) {
+		state->has_received = 1;
 		on_plain_received(state, bytes);
 		return;
 	}
 	// OpenSSL without read-ahead takes a record's five header bytes alone;
 	// a reader that takes more at once begins at what was not yet taken.
 	if (bytes == RECORD_HEADER || !state->has_received)
-		state->record_lo = before;
+		state->record_lo = state->has_received ? before : state->received;
 	state->has_received = 1;
 	call = bpf_map_lookup_elem(&calls, &id);
 	if (!call || !call->active)

@@ -27,6 +27,7 @@ enum reason {
 const volatile bool filter_targets = false; // only processes in the map targets
 const volatile bool filter_ports = false;   // only peer ports in the map ports
 const volatile bool filter_cidrs = false;   // only peers in the map cidrs
+const volatile bool filter_comms = false;   // with filter_targets: programs named in comms too
 const volatile bool want_client = true;
 const volatile bool want_server = false;
 
@@ -232,6 +233,15 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8);
 } targets SEC(".maps");
+
+// comms: the collector inserts before the programs run; exec makes a process
+// of such a name a target.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, char[16]);
+	__type(value, __u8);
+} comms SEC(".maps");
 
 // ports, cidrs: the collector inserts before the programs run.
 struct {

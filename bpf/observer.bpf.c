@@ -156,6 +156,14 @@ int BPF_KPROBE(library_write_done, void *session, void *buffer, unsigned long le
 	return 0;
 }
 
+SEC("uprobe/write_flags")
+int BPF_KPROBE(library_write_flags, void *session, void *buffer, unsigned long len,
+	       unsigned long flags, void *done)
+{
+	on_call((__u64)session, (__u64)buffer, (__u64)done, DIR_OUT, CALL_DONE);
+	return 0;
+}
+
 SEC("uprobe/read_done")
 int BPF_KPROBE(library_read_done, void *session, void *buffer, unsigned long len, void *done)
 {

@@ -236,6 +236,7 @@ type ObserverSocketState struct {
 const (
 	ObserverMapCalls              = "calls"
 	ObserverMapCidrs              = "cidrs"
+	ObserverMapComms              = "comms"
 	ObserverMapConns              = "conns"
 	ObserverMapEvents             = "events"
 	ObserverMapOwners             = "owners"
@@ -257,6 +258,7 @@ const (
 	ObserverProgLibraryReturn     = "library_return"
 	ObserverProgLibraryWriteBytes = "library_write_bytes"
 	ObserverProgLibraryWriteDone  = "library_write_done"
+	ObserverProgLibraryWriteFlags = "library_write_flags"
 	ObserverProgObserveConnect4   = "observe_connect4"
 	ObserverProgObserveConnect6   = "observe_connect6"
 	ObserverProgObserveEgress     = "observe_egress"
@@ -271,6 +273,7 @@ const (
 	ObserverProgTraceReceive      = "trace_receive"
 	ObserverProgTraceSend         = "trace_send"
 	ObserverVarFilterCidrs        = "filter_cidrs"
+	ObserverVarFilterComms        = "filter_comms"
 	ObserverVarFilterPorts        = "filter_ports"
 	ObserverVarFilterTargets      = "filter_targets"
 	ObserverVarWantClient         = "want_client"
@@ -330,6 +333,7 @@ type ObserverProgramSpecs struct {
 	LibraryReturn     *ebpf.ProgramSpec `ebpf:"library_return"`
 	LibraryWriteBytes *ebpf.ProgramSpec `ebpf:"library_write_bytes"`
 	LibraryWriteDone  *ebpf.ProgramSpec `ebpf:"library_write_done"`
+	LibraryWriteFlags *ebpf.ProgramSpec `ebpf:"library_write_flags"`
 	ObserveConnect4   *ebpf.ProgramSpec `ebpf:"observe_connect4"`
 	ObserveConnect6   *ebpf.ProgramSpec `ebpf:"observe_connect6"`
 	ObserveEgress     *ebpf.ProgramSpec `ebpf:"observe_egress"`
@@ -351,6 +355,7 @@ type ObserverProgramSpecs struct {
 type ObserverMapSpecs struct {
 	Calls       *ebpf.MapSpec `ebpf:"calls"`
 	Cidrs       *ebpf.MapSpec `ebpf:"cidrs"`
+	Comms       *ebpf.MapSpec `ebpf:"comms"`
 	Conns       *ebpf.MapSpec `ebpf:"conns"`
 	Events      *ebpf.MapSpec `ebpf:"events"`
 	Owners      *ebpf.MapSpec `ebpf:"owners"`
@@ -368,6 +373,7 @@ type ObserverMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type ObserverVariableSpecs struct {
 	FilterCidrs   *ebpf.VariableSpec `ebpf:"filter_cidrs"`
+	FilterComms   *ebpf.VariableSpec `ebpf:"filter_comms"`
 	FilterPorts   *ebpf.VariableSpec `ebpf:"filter_ports"`
 	FilterTargets *ebpf.VariableSpec `ebpf:"filter_targets"`
 	WantClient    *ebpf.VariableSpec `ebpf:"want_client"`
@@ -396,6 +402,7 @@ func (o *ObserverObjects) Close() error {
 type ObserverMaps struct {
 	Calls       *ebpf.Map `ebpf:"calls"`
 	Cidrs       *ebpf.Map `ebpf:"cidrs"`
+	Comms       *ebpf.Map `ebpf:"comms"`
 	Conns       *ebpf.Map `ebpf:"conns"`
 	Events      *ebpf.Map `ebpf:"events"`
 	Owners      *ebpf.Map `ebpf:"owners"`
@@ -412,6 +419,7 @@ func (m *ObserverMaps) Close() error {
 	return _ObserverClose(
 		m.Calls,
 		m.Cidrs,
+		m.Comms,
 		m.Conns,
 		m.Events,
 		m.Owners,
@@ -430,6 +438,7 @@ func (m *ObserverMaps) Close() error {
 // It can be passed to LoadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ObserverVariables struct {
 	FilterCidrs   *ebpf.Variable `ebpf:"filter_cidrs"`
+	FilterComms   *ebpf.Variable `ebpf:"filter_comms"`
 	FilterPorts   *ebpf.Variable `ebpf:"filter_ports"`
 	FilterTargets *ebpf.Variable `ebpf:"filter_targets"`
 	WantClient    *ebpf.Variable `ebpf:"want_client"`
@@ -451,6 +460,7 @@ type ObserverPrograms struct {
 	LibraryReturn     *ebpf.Program `ebpf:"library_return"`
 	LibraryWriteBytes *ebpf.Program `ebpf:"library_write_bytes"`
 	LibraryWriteDone  *ebpf.Program `ebpf:"library_write_done"`
+	LibraryWriteFlags *ebpf.Program `ebpf:"library_write_flags"`
 	ObserveConnect4   *ebpf.Program `ebpf:"observe_connect4"`
 	ObserveConnect6   *ebpf.Program `ebpf:"observe_connect6"`
 	ObserveEgress     *ebpf.Program `ebpf:"observe_egress"`
@@ -479,6 +489,7 @@ func (p *ObserverPrograms) Close() error {
 		p.LibraryReturn,
 		p.LibraryWriteBytes,
 		p.LibraryWriteDone,
+		p.LibraryWriteFlags,
 		p.ObserveConnect4,
 		p.ObserveConnect6,
 		p.ObserveEgress,

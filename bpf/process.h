@@ -40,8 +40,15 @@ static __always_inline void on_fork(struct task_struct *parent, struct task_stru
 static __always_inline void on_exec(void)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	__u8 watched = TARGET_WATCHED;
+	char comm[16] = {};
 
-	if (!filter_targets || watched_process(pid))
+	if (filter_comms) {
+		bpf_get_current_comm(comm, sizeof(comm));
+		if (bpf_map_lookup_elem(&comms, comm))
+			bpf_map_update_elem(&targets, &pid, &watched, BPF_ANY);
+	}
+	if (watched_process(pid))
 		report_process(pid, 0, PROCESS_EXEC);
 }
 

@@ -82,6 +82,7 @@ func needs() []need {
 	library := []string{
 		bpf.ObserverProgLibraryWriteBytes, bpf.ObserverProgLibraryReadBytes,
 		bpf.ObserverProgLibraryWriteDone, bpf.ObserverProgLibraryReadDone,
+		bpf.ObserverProgLibraryWriteFlags,
 	}
 	current := append([]string{bpf.ObserverProgLibraryReturn}, library...)
 	old := append([]string{bpf.ObserverProgOldLibraryReturn}, library...)

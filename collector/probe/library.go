@@ -133,6 +133,8 @@ func entryProgram(site target.Site) (string, bool) {
 		return bpf.ObserverProgLibraryWriteBytes, true
 	case site.Op == target.Write && site.Done == 3:
 		return bpf.ObserverProgLibraryWriteDone, true
+	case site.Op == target.Write && site.Done == 4:
+		return bpf.ObserverProgLibraryWriteFlags, true
 	case site.Op == target.Read && site.Done == 0:
 		return bpf.ObserverProgLibraryReadBytes, true
 	case site.Op == target.Read && site.Done == 3:

@@ -26,10 +26,13 @@ type Options struct {
 	Logger *slog.Logger
 	// Targets: only processes given to Watch, and their children.
 	Targets bool
-	Ports   []uint16       // peers' ports (a server's own); empty: all
-	CIDRs   []netip.Prefix // peers' addresses; empty: all
-	Client  bool           // connections this host opens
-	Server  bool           // connections it accepts
+	// Comms: with Targets, processes that execute a program of such a name
+	// are watched too. The kernel keeps 15 bytes of a name.
+	Comms  []string
+	Ports  []uint16       // peers' ports (a server's own); empty: all
+	CIDRs  []netip.Prefix // peers' addresses; empty: all
+	Client bool           // connections this host opens
+	Server bool           // connections it accepts
 	// RingSize is the ring buffer's bytes, a power of two; 0: 16 MiB.
 	RingSize uint32
 	// MaxConns bounds the connections watched at a time; 0: 16384.
@@ -114,6 +117,9 @@ func (p *Probe) hook(purpose Purpose) Hook {
 // Hooks says what serves each purpose.
 func (p *Probe) Hooks() []Hook { return p.hooks }
 
+// Cgroup is the folder that peel is attached to.
+func (p *Probe) Cgroup() string { return p.cgroup }
+
 // loadMaps creates the maps, which all programs share, with the choice of what
 // to watch in them.
 func (p *Probe) loadMaps(opts Options) error {
@@ -123,6 +129,7 @@ func (p *Probe) loadMaps(opts Options) error {
 	}
 	for name, value := range map[string]bool{
 		bpf.ObserverVarFilterTargets: opts.Targets,
+		bpf.ObserverVarFilterComms:   len(opts.Comms) > 0,
 		bpf.ObserverVarFilterPorts:   len(opts.Ports) > 0,
 		bpf.ObserverVarFilterCidrs:   len(opts.CIDRs) > 0,
 		bpf.ObserverVarWantClient:    opts.Client,
@@ -144,6 +151,13 @@ func (p *Probe) loadMaps(opts Options) error {
 	p.maps, err = ebpf.NewCollection(bare)
 	if err != nil {
 		return fmt.Errorf("create maps: %w", err)
+	}
+	for _, comm := range opts.Comms {
+		var key [16]byte
+		copy(key[:15], comm)
+		if err := p.maps.Maps[bpf.ObserverMapComms].Put(key, uint8(1)); err != nil {
+			return fmt.Errorf("choose program %s: %w", comm, err)
+		}
 	}
 	for _, port := range opts.Ports {
 		if err := p.maps.Maps[bpf.ObserverMapPorts].Put(port, uint8(1)); err != nil {
