@@ -215,23 +215,85 @@ static __always_inline void end_head(struct conn_state *state, struct stream *st
 #define ONES 0x0101010101010101ULL
 #define HIGHS 0x8080808080808080ULL
 
+// Through memory: the verifier forgets how a value came about, and with it
+// the many paths that it would else follow to the end one by one.
+#define FORGET(field, value)                                                                      \
+	({                                                                                        \
+		*(volatile typeof(field) *)&(field) = (value);                                    \
+		*(volatile typeof(field) *)&(field);                                              \
+	})
+
 // read_length reads the number of a Content-Length line (RFC 9110 section
-// 8.6), after its 15 bytes of name and colon. Without branches: each would
-// double what the verifier has to follow.
+// 8.6), after its 15 bytes of name and colon. Without branches, and so that the
+// compiler makes none: each would double what the verifier has to follow.
 static __always_inline __u32 read_length(const __u8 *line)
 {
 	__u32 number = 0, open = 1, begun = 0;
 
+#pragma clang loop unroll(full)
 	for (int i = 15; i < 28; i++) {
-		__u32 digit = (__u32)line[i] - '0';
-		__u32 is = (digit - 10) >> 31 & ~digit >> 31; // 1 for '0' to '9'
+		__u32 digit = (__u8)(line[i] - '0');
+		__u32 is = (digit - 10) >> 31; // 1 for a digit
 
+		barrier_var(is);
 		open &= is | (begun ^ 1);
 		begun |= is;
 		is &= open;
+		barrier_var(is);
 		number = number * (1 + 9 * is) + digit * is;
 	}
 	return number;
+}
+
+union line {
+	__u64 word[LINE_CHUNK / 8];
+	__u8 byte[LINE_CHUNK];
+};
+
+enum line_kind {
+	LINE_PART,  // no line begins here
+	LINE_FIELD, // any line
+	LINE_CR,    // the CR of the empty line; its LF begins the next call
+	LINE_EMPTY_LF,
+	LINE_EMPTY_CRLF,
+};
+
+// begin_line looks at the beginning of a line and notes the length of the body
+// where the line states it.
+static __always_inline __u8 begin_line(struct stream *stream, const union line *line, __u32 n)
+{
+	__u64 first = line->word[0] | LOWER, second = line->word[1] | LOWER;
+
+	if (line->byte[0] == '\n')
+		return LINE_EMPTY_LF;
+	if (line->byte[0] == '\r' && n == 1)
+		return LINE_CR;
+	if (line->byte[0] == '\r' && line->byte[1] == '\n')
+		return LINE_EMPTY_CRLF;
+	if (first == WORD('c', 'o', 'n', 't', 'e', 'n', 't', '-') &&
+	    (second & ~(0xffULL << 56)) == WORD('l', 'e', 'n', 'g', 't', 'h', ':', 0)) {
+		stream->body = BODY_LENGTH;
+		stream->length = read_length(line->byte);
+	} else if (first == WORD('t', 'r', 'a', 'n', 's', 'f', 'e', 'r') &&
+		   second == WORD('-', 'e', 'n', 'c', 'o', 'd', 'i', 'n')) {
+		stream->body = BODY_CHUNKED;
+	}
+	return LINE_FIELD;
+}
+
+// until_lf is how far the line goes, its LF included; 0 when it goes on.
+static __always_inline __u32 until_lf(const union line *line)
+{
+	// Eight bytes at a time: x has the high bit of each byte that is an LF,
+	// the sum counts the bytes up to the first.
+	for (int i = 0; i < LINE_CHUNK / 8; i++) {
+		__u64 x = line->word[i] ^ (ONES * '\n');
+
+		x = (x - ONES) & ~x & HIGHS;
+		if (x)
+			return i * 8 + ((((x - 1) & ~x & ONES) * ONES) >> 56);
+	}
+	return 0;
 }
 
 // step_line takes one step through an HTTP/1 stream: a line of a head, 64
@@ -240,12 +302,9 @@ static __always_inline __u32 step_line(struct sheet *sheet, const struct source 
 				       struct conn_state *state, struct stream *stream, __u32 at,
 				       __u32 left, bool request)
 {
-	union {
-		__u64 word[LINE_CHUNK / 8];
-		__u8 byte[LINE_CHUNK];
-	} line = {};
 	__u32 n = left < LINE_CHUNK ? left : LINE_CHUNK, taken;
-	bool ends = false, ended = false;
+	union line line = {};
+	__u8 kind;
 
 	if (stream->state == STREAM_UNTIL)
 		return left;
@@ -275,50 +334,20 @@ static __always_inline __u32 step_line(struct sheet *sheet, const struct source 
 		stream->body = BODY_NONE;
 		stream->line_start = 0;
 	}
-	taken = n;
-	if (stream->line_start) {
-		if (line.byte[0] == '\n' || (line.byte[0] == '\r' && n > 1 && line.byte[1] == '\n')) {
-			taken = line.byte[0] == '\n' ? 1 : 2;
-			ended = true;
-		} else if (line.byte[0] == '\r' && n == 1) {
-			ends = true; // its LF begins the next call
-		} else if ((line.word[0] | LOWER) == WORD('c', 'o', 'n', 't', 'e', 'n', 't', '-') &&
-			   ((line.word[1] | LOWER) & ~(0xffULL << 56)) ==
-				   WORD('l', 'e', 'n', 'g', 't', 'h', ':', 0)) {
-			stream->body = BODY_LENGTH;
-			stream->length = read_length(line.byte);
-		} else if ((line.word[0] | LOWER) == WORD('t', 'r', 'a', 'n', 's', 'f', 'e', 'r') &&
-			   (line.word[1] | LOWER) == WORD('-', 'e', 'n', 'c', 'o', 'd', 'i', 'n')) {
-			stream->body = BODY_CHUNKED;
-		}
-	}
-	if (!ended && !ends) {
-		// The first LF, eight bytes at a time: x has the high bit of
-		// each byte that is one, the sum counts the bytes up to it.
-		for (int i = 0; i < LINE_CHUNK / 8; i++) {
-			__u64 x = line.word[i] ^ (ONES * '\n');
-
-			x = (x - ONES) & ~x & HIGHS;
-			if (!x)
-				continue;
-			taken = i * 8 + ((((x - 1) & ~x & ONES) * ONES) >> 56);
-			ends = true;
-			break;
-		}
-	}
-	// Through memory, so that the verifier forgets the value's many origins.
-	*(volatile __u32 *)&stream->taken = taken;
-	taken = *(volatile __u32 *)&stream->taken;
-	if (taken > n)
+	kind = FORGET(stream->kind, stream->line_start ? begin_line(stream, &line, n) : LINE_PART);
+	taken = FORGET(stream->taken, kind >= LINE_CR ? kind - LINE_CR + !(kind - LINE_CR) : until_lf(&line));
+	// A line that starts with what this one ends with.
+	stream->line_start = taken && taken <= n;
+	if (!taken || taken > n)
 		taken = n;
+	taken = FORGET(stream->taken, taken);
 	n = put(sheet, source, at, taken);
 	if (n < taken)
 		return 0;
-	stream->line_start = ends;
 	stream->head_len += n;
-	if (ended)
+	if (kind >= LINE_EMPTY_LF) {
 		end_head(state, stream, request);
-	else if (stream->head_len > HEAD_MAX) {
+	} else if (stream->head_len > HEAD_MAX) {
 		count(REASON_HEAD_LIMIT);
 		stream->state = STREAM_UNTIL;
 	}
@@ -375,29 +404,37 @@ struct scan_run {
 	struct stream *stream;
 	__u64 dir;
 	__u64 request;
-	__u64 passes; // still to go
 };
 
-// scan_step takes one step through a passage; it returns 1 when there is no
+// scan_step ends a step that took n bytes; it returns 1 when there is no
 // further one.
-static long scan_step(__u32 index, struct scan_run *run)
+static __always_inline long scan_step(struct scan_run *run, __u32 n)
 {
-	struct stream *stream = run->stream;
-	const struct source *source = &run->passage->source;
-	__u32 left, at = stream->at, n, bytes = run->passage->bytes;
+	run->stream->taken = n;
+	run->stream->at += n;
+	return !n || run->stream->at >= run->passage->bytes;
+}
+
+// scan_frames and scan_lines are the loops' bodies: one for each protocol,
+// since the verifier's work is the product of what a loop can do.
+static long scan_frames(__u32 index, struct scan_run *run)
+{
+	__u32 at = run->stream->at, bytes = run->passage->bytes;
 
 	if (at >= bytes)
 		return 1;
-	left = bytes - at;
-	if (run->state->protocol == PROTO_HTTP2)
-		n = step_frame(&run->sheet, source, stream, at, left);
-	else if (run->state->protocol == PROTO_HTTP1)
-		n = step_line(&run->sheet, source, run->state, stream, at, left, run->request);
-	else
-		n = left;
-	stream->taken = n;
-	stream->at = at + n;
-	return !n;
+	return scan_step(run, step_frame(&run->sheet, &run->passage->source, run->stream, at,
+					 bytes - at));
+}
+
+static long scan_lines(__u32 index, struct scan_run *run)
+{
+	__u32 at = run->stream->at, bytes = run->passage->bytes;
+
+	if (at >= bytes)
+		return 1;
+	return scan_step(run, step_line(&run->sheet, &run->passage->source, run->state, run->stream,
+					at, bytes - at, run->request));
 }
 
 // begin_sheet reserves the next event, a small one where that is sure to do.
@@ -438,7 +475,7 @@ static __always_inline long end_sheet(struct scan_run *run)
 	if (stream->gap)
 		flags |= FLAG_GAP;
 	if (stream->at < passage->bytes) {
-		if (!run->passes || (event && !stream->taken && !event->data_len)) {
+		if (!stream->passes || (event && !stream->taken && !event->data_len)) {
 			flags |= FLAG_SHORT;
 			count(REASON_SCAN_LIMIT);
 		} else {
@@ -477,9 +514,14 @@ static __always_inline long end_sheet(struct scan_run *run)
 // scan_pass fills one event.
 static long scan_pass(__u32 index, struct scan_run *run)
 {
-	run->passes--;
+	run->stream->passes--;
 	begin_sheet(run);
-	bpf_loop(STEPS, scan_step, run, 0);
+	if (run->state->protocol == PROTO_HTTP2)
+		bpf_loop(STEPS, scan_frames, run, 0);
+	else if (run->state->protocol == PROTO_HTTP1)
+		bpf_loop(STEPS, scan_lines, run, 0);
+	else
+		run->stream->at = run->passage->bytes;
 	return end_sheet(run);
 }
 
@@ -495,18 +537,25 @@ static __always_inline void scan(struct conn_state *state, enum direction dir,
 		.stream = stream,
 		.dir = dir,
 		.request = (dir == DIR_OUT) == (state->role == ROLE_CLIENT),
-		.passes = PASSES,
 	};
 
 	stream->at = 0;
+	stream->passes = old ? 0 : PASSES;
 	if (!stream->begun)
 		detect(state, stream, passage, run.request);
 	if (old) {
-		run.passes = 0;
 		begin_sheet(&run);
-		for (int i = 0; i < OLD_STEPS; i++)
-			if (scan_step(i, &run))
-				break;
+		if (state->protocol == PROTO_HTTP2) {
+			for (int i = 0; i < OLD_STEPS; i++)
+				if (scan_frames(i, &run))
+					break;
+		} else if (state->protocol == PROTO_HTTP1) {
+			for (int i = 0; i < OLD_STEPS; i++)
+				if (scan_lines(i, &run))
+					break;
+		} else {
+			stream->at = passage->bytes;
+		}
 		end_sheet(&run);
 	} else {
 		bpf_loop(PASSES, scan_pass, &run, 0);

@@ -119,7 +119,9 @@ struct stream {
 	__u8 switching;  // HTTP/1: the head's status is 101
 	__u8 gap;        // something before the next call was lost
 	__u8 begun;
-	__u8 pad[4];
+	__u8 kind;       // HTTP/1: enum line_kind of the last line
+	__u8 passes;     // events that this call may still fill
+	__u8 pad[2];
 	__u8 header[16];
 };
 

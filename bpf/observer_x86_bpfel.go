@@ -94,7 +94,9 @@ type ObserverConnState struct {
 		Switching uint8
 		Gap       uint8
 		Begun     uint8
-		Pad       [4]uint8
+		Kind      uint8
+		Passes    uint8
+		Pad       [2]uint8
 		Header    [16]uint8
 	}
 }

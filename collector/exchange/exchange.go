@@ -120,6 +120,11 @@ type Evidence struct {
 	CleanACKs    []RTTSample // latest first, at most 32: earlier data segments to their pure ACKs, neither retransmitted nor answered with data
 	PathACKs     []RTTSample // the same, from other connections to the same peer address, for a connection too new to have its own
 
+	// Waits are LastOut to FirstIn of the latest exchanges before this one to
+	// the same peer address that were complete and not sent again, latest
+	// first, at most 32: they tell an unusual wait from a usual one.
+	Waits []int64
+
 	RequestSegments  int  // transmissions that carried the request
 	RequestResent    bool // a part of the request was sent again
 	ResponseRecovery bool // a part of the response came late after one sent behind it

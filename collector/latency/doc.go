@@ -61,7 +61,11 @@
 // A machine's scheduler or hypervisor stops now and then: about one exchange
 // in a hundred is 0.5 to 3 ms late for no reason that it shows. Where the
 // samples give no proof of a calm path, bounds allow for that; on a calm path
-// they do not, and miss those that come without a warning. Where packets get
+// they do not, and miss those that come without a warning. Better proof is how
+// long the answers before took (exchange.Evidence.Waits): if many took as long
+// as this one, and not many so much less that a stall would make up for it, no
+// stall hit this one, whatever the samples say; if it is the other way round,
+// one may have, on a calm path too. Where packets get
 // lost, a wait of more than 200 ms (Linux's least retransmission timeout) may
 // hide the loss of a whole answer, and the server's low bound says so; a
 // request that was sent again may have been answered at its first copy.

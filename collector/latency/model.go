@@ -56,7 +56,7 @@ const (
 
 	// highSlack and nine thousandths of the round trip: what a round trip on a
 	// calm path stays within, above the smallest sample (p90 52–158 µs). With
-	// the slack below, bounds are 200 µs and 1 % of the round trip wide.
+	// lowSlack, bounds are 200 µs and 1 % of the round trip wide.
 	highSlack = 150 * microsecond
 
 	// calmSlack more: pure ACKs are up to 100 µs slower than the responses
@@ -83,6 +83,13 @@ const (
 	// as a stall may come on top of jitter.
 	reachLow  = 3.0
 	reachHigh = 5.0
+
+	// usualNear of the recent waits must be as long as this one to call it
+	// usual, and at most stallRatio times as many such that a stall would have
+	// made them so: a stall hits one in a hundred, and is rarely just as long
+	// as two servers' times differ.
+	usualNear  = 4
+	stallRatio = 2
 
 	// uploadSlack: the last segment of a request of many may queue behind the
 	// others, and no ACK of its own tells for how long (p99 3.5–4.3 ms for
@@ -123,6 +130,7 @@ type question struct {
 	segments int   // packets sent in one go
 	resent   bool  // own may answer an earlier copy
 	lossy    bool  // the path lost packets lately
+	wait     int64 // how long the server's answer took, 0 for a handshake
 }
 
 // estimate chooses the best evidence for the value and lets all of it speak
@@ -167,13 +175,16 @@ func estimate(ev *exchange.Evidence, q question) roundTrip {
 	}
 	steady := highSlack + floor*9/1000
 	rt.high = floor + steady
-	loud := s.n < enough || highest > rt.high+calmSlack || q.lossy
+	near, stalled := compare(q.wait, ev.Waits, steady)
+	suspicious := stalled >= usualNear && stalled > stallRatio*near
+	loud := s.n < enough || highest > rt.high+calmSlack || q.lossy || suspicious
 	median := floor
 	if loud && s.n > 1 {
 		median = s.median()
 	}
 	jitter := median > floor+steadySlack+floor/200
-	if loud {
+	usual := near >= usualNear && stalled <= stallRatio*near
+	if loud && (!usual || jitter || q.lossy) {
 		rt.high += stall
 		if s.n > 1 {
 			root := math.Sqrt(float64(s.n))
@@ -211,6 +222,24 @@ func estimate(ev *exchange.Evidence, q question) roundTrip {
 	rt.low = max(0, min(rt.low, rt.value))
 	rt.high = max(rt.high, rt.value)
 	return rt
+}
+
+// compare counts the recent waits that were as long as this one, within
+// steady, and those that would have been if a stall had hit them.
+func compare(wait int64, waits []int64, steady int64) (near, stalled int) {
+	if wait <= 0 {
+		return 0, 0
+	}
+	for _, w := range waits[:min(len(waits), maxSamples)] {
+		switch shorter := wait - max(w, 0); {
+		case w <= 0 || shorter > stall+steady || shorter < -steady:
+		case shorter <= steady:
+			near++
+		default:
+			stalled++
+		}
+	}
+	return near, stalled
 }
 
 // delayed is how far above a path's minimum a pure ACK counts as prompt.

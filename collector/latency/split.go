@@ -179,7 +179,11 @@ func (s *splitter) handshake(tls *exchange.Split) {
 		return
 	}
 	flight := s.clock.to(t.ServerFlight)
-	segments := s.clock.to(t.FlightEnd)
+	var segments int64
+	if !s.ev.FullHandshake12 || t.FlightEnd < t.Secured {
+		// Else it is the end of the second flight; the first's is not known.
+		segments = s.clock.to(t.FlightEnd)
+	}
 	rest := s.clock.to(t.Secured)
 	tls.Total = flight + segments + rest
 
@@ -303,6 +307,7 @@ func (s *splitter) wait() roundTrip {
 	rt := estimate(ev, question{
 		from: t.FirstOut, to: max(end, int64(s.clock)), own: ev.OwnACK,
 		segments: ev.RequestSegments, resent: ev.RequestResent, lossy: lossy,
+		wait: end - max(t.LastOut, int64(s.clock)),
 	})
 	s.r.Quality.RTTSource = rt.source
 	if s.hidden || end == 0 {

@@ -172,6 +172,16 @@ func TestParties(t *testing.T) {
 			network: part(20000, 20000-2*slackLow, 20000+2*slackHigh),
 			server:  part(3000, 1000-slackHigh, 5000+2*slackLow),
 		}, SourceMin},
+		{"tls 1.2, full, end of the first flight not seen", func(r *exchange.Record) {
+			r.Evidence.FullHandshake12 = true
+			r.Timeline.Hello = 103 * ms
+			r.Timeline.ServerFlight, r.Timeline.FlightEnd = 114*ms, 128*ms
+			r.Timeline.FirstSYN, r.Timeline.SYN, r.Timeline.SYNACK, r.Timeline.Need = 93*ms, 93*ms, 103*ms, 93*ms
+		}, exchange.TLS, parties{
+			client:  part(2000, 0, 4000+slackLow),
+			network: part(20000, 20000-2*slackLow, 20000+2*slackHigh),
+			server:  part(3000, 1000-slackHigh, 5000+2*slackLow),
+		}, SourceMin},
 		{"tls, flight not seen", func(r *exchange.Record) {
 			r.Timeline.ServerFlight, r.Timeline.FlightEnd = 0, 0
 		}, exchange.TLS, parties{
@@ -294,6 +304,38 @@ func TestSource(t *testing.T) {
 			network := r.Phases[exchange.Wait].Parts[exchange.Network]
 			if network.Value != test.value || r.Quality.RTTSource != test.source {
 				t.Errorf("network %d by %s, want %d by %s", network.Value, r.Quality.RTTSource, test.value, test.source)
+			}
+		})
+	}
+}
+
+// TestUsualWait: how long earlier answers took shows whether a stall may hide
+// in this one, of 40 ms.
+func TestUsualWait(t *testing.T) {
+	waits := func(n int, each int64) []int64 { return slices.Repeat([]int64{each}, n) }
+	for _, test := range []struct {
+		name    string
+		samples []exchange.RTTSample
+		waits   []int64
+		narrow  bool
+	}{
+		{"calm", samplesOf(32, 10*ms, 120*ms), nil, true},
+		{"thin", nil, nil, false},
+		{"thin, as usual", nil, waits(8, 40*ms), true},
+		{"thin, too few", nil, waits(3, 40*ms), false},
+		{"calm, longer than usual", samplesOf(32, 10*ms, 120*ms), waits(8, 39*ms), false},
+		{"calm, far longer than usual", samplesOf(32, 10*ms, 120*ms), waits(8, 20*ms), true},
+		{"calm, shorter than usual", samplesOf(32, 10*ms, 120*ms), waits(8, 42*ms), true},
+		{"two kinds", nil, append(waits(8, 40*ms), waits(8, 39*ms)...), true},
+		{"not measured", nil, waits(8, 0), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &exchange.Record{TLS: &exchange.TLSInfo{}, Timeline: marks(), Evidence: calmEvidence()}
+			r.Evidence.CleanACKs, r.Evidence.Waits = test.samples, test.waits
+			Split(r)
+			low := r.Phases[exchange.Wait].Parts[exchange.Server].Low
+			if narrow := low > 29*ms; narrow != test.narrow {
+				t.Errorf("server at least %d ns, narrow %t, want %t", low, narrow, test.narrow)
 			}
 		})
 	}

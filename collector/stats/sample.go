@@ -27,7 +27,7 @@ const (
 	sketchBins = 3500
 )
 
-// Sample is a set of values of any unit, in bounded memory: exact up to
+// Sample is a set of durations, sizes or counts, in bounded memory: exact up to
 // ExactLimit, a sketch beyond. The zero value is empty. It is not safe for
 // concurrent use.
 type Sample struct {
@@ -39,8 +39,9 @@ type Sample struct {
 	sum      float64
 }
 
-// Add adds v.
+// Add adds v; a negative one counts as 0.
 func (s *Sample) Add(v int64) {
+	v = max(v, 0)
 	if s.n == 0 {
 		s.min, s.max = v, v
 	}
@@ -107,14 +108,15 @@ func (s *Sample) Quantile(q, confidence float64) Quantile {
 	l, u := Ranks(s.n, q, confidence)
 	result.LowOpen, result.HighOpen = l < 1, u > s.n
 	result.Value = s.at(int(math.Ceil(q*float64(s.n))), 0)
-	result.Low = s.at(l, -SketchError)
-	result.High = s.at(u, SketchError)
+	result.Low = s.at(l, -1)
+	result.High = s.at(u, +1)
 	return result
 }
 
 // at returns the value of a rank from 1 to n, and the nearest of those for
-// another; a sketch's is moved by off, relative to it.
-func (s *Sample) at(rank int, off float64) int64 {
+// another. side is -1 or +1 to get the least or the most that the value may be
+// where only a sketch is left.
+func (s *Sample) at(rank int, side float64) int64 {
 	rank = min(max(rank, 1), s.n)
 	if s.sketch == nil {
 		if !s.sorted {
@@ -129,15 +131,19 @@ func (s *Sample) at(rank int, off float64) int64 {
 	case s.n:
 		return s.max
 	}
-	// The sketch returns the value of rank 1 + ⌊q (n − 1)⌋; half a rank more
+	// The sketch returns the value of rank 1 + ⌊q·(n−1)⌋; half a rank more
 	// keeps rounding away.
 	v, err := s.sketch.GetValueAtQuantile((float64(rank) - 0.5) / float64(s.n-1))
 	if err != nil {
 		panic(fmt.Sprintf("asking a sketch of %d values for rank %d: %v", s.n, rank, err))
 	}
-	// The true value x has |v − x| ≤ e·|x|.
-	if off != 0 {
-		v /= 1 - math.Copysign(off, v*off)
+	// The true value x has |v − x| ≤ SketchError·|x|.
+	v /= 1 - side*SketchError
+	switch {
+	case v <= float64(s.min):
+		return s.min
+	case v >= float64(s.max):
+		return s.max
 	}
-	return min(max(int64(math.Round(v)), s.min), s.max)
+	return int64(math.Round(v))
 }

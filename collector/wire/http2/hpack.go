@@ -77,6 +77,9 @@ func (d *Decoder) decode(r *reader, emit func(Field)) error {
 		var f Field
 		var err error
 		switch b := r.in[0]; {
+		case 0x80 < b && b < 0xff: // section 6.1 in one byte: most fields of most requests
+			r.in = r.in[1:]
+			f = d.lookup(uint64(b & 0x7f))
 		case b >= 0x80: // section 6.1
 			f, err = d.indexed(r)
 		case b >= 0x40: // section 6.2.1

@@ -1,9 +1,12 @@
 package http2
 
+import "github.com/peel-dev/peel/collector/wire/header"
+
 // staticLen is the number of entries of the static table.
 const staticLen = 61
 
-// static is the static table, RFC 7541 appendix A; index 0 is not used.
+// static is the static table, RFC 7541 appendix A; index 0 is not used. A
+// secret's value, which is empty there, is header.Present as all others' are.
 var static = [staticLen + 1]Field{
 	1:  {Name: ":authority"},
 	2:  {Name: ":method", Value: "GET"},
@@ -27,7 +30,7 @@ var static = [staticLen + 1]Field{
 	20: {Name: "access-control-allow-origin"},
 	21: {Name: "age"},
 	22: {Name: "allow"},
-	23: {Name: "authorization"},
+	23: {Name: "authorization", Value: header.Present},
 	24: {Name: "cache-control"},
 	25: {Name: "content-disposition"},
 	26: {Name: "content-encoding"},
@@ -36,7 +39,7 @@ var static = [staticLen + 1]Field{
 	29: {Name: "content-location"},
 	30: {Name: "content-range"},
 	31: {Name: "content-type"},
-	32: {Name: "cookie"},
+	32: {Name: "cookie", Value: header.Present},
 	33: {Name: "date"},
 	34: {Name: "etag"},
 	35: {Name: "expect"},
@@ -52,18 +55,18 @@ var static = [staticLen + 1]Field{
 	45: {Name: "link"},
 	46: {Name: "location"},
 	47: {Name: "max-forwards"},
-	48: {Name: "proxy-authenticate"},
-	49: {Name: "proxy-authorization"},
+	48: {Name: "proxy-authenticate", Value: header.Present},
+	49: {Name: "proxy-authorization", Value: header.Present},
 	50: {Name: "range"},
 	51: {Name: "referer"},
 	52: {Name: "refresh"},
 	53: {Name: "retry-after"},
 	54: {Name: "server"},
-	55: {Name: "set-cookie"},
+	55: {Name: "set-cookie", Value: header.Present},
 	56: {Name: "strict-transport-security"},
 	57: {Name: "transfer-encoding"},
 	58: {Name: "user-agent"},
 	59: {Name: "vary"},
 	60: {Name: "via"},
-	61: {Name: "www-authenticate"},
+	61: {Name: "www-authenticate", Value: header.Present},
 }

@@ -42,7 +42,7 @@ var (
 // ClientHello is what a client offers. The lists are in its order and hold
 // its GREASE values (RFC 8701) too.
 type ClientHello struct {
-	Version             uint16 // highest offered: of supported_versions if there, else the legacy one
+	Version             uint16 // highest offered: of supported_versions if there, else the legacy one; 0: not read
 	SNI                 string // as sent; printable ASCII
 	ALPN                []string
 	CipherSuites        []uint16
@@ -56,11 +56,13 @@ type ClientHello struct {
 	sessionID []byte
 	ticket    bool // offers a session ticket (TLS 1.2)
 	whole     bool
+	// versionSure: Version is not the legacy one, which 1.3 leaves at 1.2.
+	versionSure bool
 }
 
 // ServerHello is what the server chose.
 type ServerHello struct {
-	Version           uint16
+	Version           uint16 // 0: not read
 	CipherSuite       uint16
 	ALPN              string // TLS 1.2 only: TLS 1.3 encrypts it
 	Group             uint16 // TLS 1.3 only, 0: none
@@ -70,6 +72,8 @@ type ServerHello struct {
 
 	sessionID []byte
 	whole     bool
+	// versionSure: Version is not the legacy one, which 1.3 leaves at 1.2.
+	versionSure bool
 }
 
 // Resumed reports whether the handshake resumes an earlier session, and
@@ -228,6 +232,9 @@ func ParseClientHello(msg []byte) (*ClientHello, error) {
 	}
 	err := m.err("client hello")
 	h.whole = err == nil
+	if !h.whole && !h.versionSure {
+		h.Version = 0
+	}
 	return h, err
 }
 
@@ -256,14 +263,20 @@ func (h *ClientHello) extension(m *message, kind uint16, s cryptobyte.String) {
 	case extPreSharedKey:
 		h.PSK = true
 	case extSupportedVersions:
-		versions := slices.DeleteFunc(m.uint16s(m.vector(&s, 1)), grease)
+		versions := slices.DeleteFunc(m.uint16s(m.whole(&s, 1)), grease)
 		if len(versions) > 0 {
 			h.Version = slices.Max(versions)
+			h.versionSure = true
 		}
 	case extKeyShare:
 		h.KeyShares = nil
 		for list := m.vector(&s, 2); len(list) > 0; {
-			h.KeyShares = append(h.KeyShares, m.uint16(&list))
+			var group uint16
+			if !list.ReadUint16(&group) {
+				m.short()
+				break
+			}
+			h.KeyShares = append(h.KeyShares, group)
 			m.vector(&list, 2)
 		}
 	}
@@ -309,6 +322,9 @@ func ParseServerHello(msg []byte) (*ServerHello, error) {
 	}
 	err := m.err("server hello")
 	h.whole = err == nil
+	if !h.whole && !h.versionSure {
+		h.Version = 0
+	}
 	return h, err
 }
 
@@ -320,7 +336,10 @@ func (h *ServerHello) extension(m *message, kind uint16, s cryptobyte.String) {
 	case extPreSharedKey:
 		h.PSK = true
 	case extSupportedVersions:
-		h.Version = m.uint16(&s)
+		h.versionSure = s.ReadUint16(&h.Version)
+		if !h.versionSure {
+			m.short()
+		}
 	case extKeyShare:
 		h.Group = m.uint16(&s)
 	}

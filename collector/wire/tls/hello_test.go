@@ -122,7 +122,7 @@ func TestClientHello(t *testing.T) {
 		{name: "client-curl", version: 0x0304, sni: "api.example.test", alpn: []string{"h2", "http/1.1"}, shares: []uint16{29}, sessionID: 32},
 		{name: "client-curl-tls12", version: 0x0303, sni: "api.example.test", alpn: []string{"http/1.1"}},
 		{name: "client-go", version: 0x0304, sni: "api.example.test", alpn: []string{"h2", "http/1.1"}, shares: []uint16{4588, 29}, sessionID: 32},
-		{name: "client-node", version: 0x0304, sni: "api.example.test", alpn: []string{"http/1.1"}, shares: []uint16{29}, sessionID: 32},
+		{name: "client-node", version: 0x0304, sni: "api.example.test", shares: []uint16{29}, sessionID: 32},
 		{name: "client-python", version: 0x0304, sni: "api.example.test", shares: []uint16{29}, sessionID: 32},
 		{name: "client-wget-gnutls", version: 0x0304, shares: []uint16{23, 29}, sessionID: 32},
 		{name: "client-resume12", version: 0x0303, sessionID: 32},
@@ -157,7 +157,7 @@ func TestServerHello(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.sessionID, got.whole = nil, false
+			got.sessionID, got.whole, got.versionSure = nil, false, false
 			if !reflect.DeepEqual(*got, tt.want) {
 				t.Errorf("got %+v, want %+v", *got, tt.want)
 			}
@@ -207,7 +207,7 @@ func TestClientHelloCut(t *testing.T) {
 			if !errors.Is(err, ErrTruncated) || errors.Is(err, ErrMalformed) || h == nil {
 				t.Fatalf("%s, first %d bytes: %v", name, n, err)
 			}
-			if h.SNI != "" && h.SNI != whole.SNI || !prefix(h.ALPN, whole.ALPN) || !prefix(h.CipherSuites, whole.CipherSuites) ||
+			if h.Version != 0 && h.Version != whole.Version || h.SNI != "" && h.SNI != whole.SNI || !prefix(h.ALPN, whole.ALPN) || !prefix(h.CipherSuites, whole.CipherSuites) ||
 				!prefix(h.Groups, whole.Groups) || !prefix(h.KeyShares, whole.KeyShares) || !prefix(h.Extensions, whole.Extensions) ||
 				!prefix(h.SignatureAlgorithms, whole.SignatureAlgorithms) || h.JA4('t') != "" {
 				t.Fatalf("%s, first %d bytes: %+v", name, n, h)
@@ -226,9 +226,18 @@ func TestClientHelloCut(t *testing.T) {
 func TestServerHelloCut(t *testing.T) {
 	for _, name := range captures(t, "server") {
 		msg := capture(t, name)
+		whole, err := ParseServerHello(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for n := range msg {
-			if _, err := ParseServerHello(msg[:n]); !errors.Is(err, ErrTruncated) {
+			h, err := ParseServerHello(msg[:n])
+			if !errors.Is(err, ErrTruncated) {
 				t.Fatalf("%s, first %d bytes: %v", name, n, err)
+			}
+			if h.Version != 0 && h.Version != whole.Version || h.CipherSuite != 0 && h.CipherSuite != whole.CipherSuite ||
+				h.Group != 0 && h.Group != whole.Group || h.ALPN != "" && h.ALPN != whole.ALPN {
+				t.Fatalf("%s, first %d bytes: %+v", name, n, h)
 			}
 		}
 	}

@@ -149,6 +149,7 @@ func TestNames(t *testing.T) {
 		{CipherName(0xc0ad), "TLS_ECDHE_ECDSA_WITH_AES_256_CCM"},
 		{CipherName(0xccaa), "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256"},
 		{CipherName(0x1234), "0x1234"},
+		{VersionName(0) + CipherName(0) + GroupName(0), ""},
 		{GroupName(29), "x25519"},
 		{GroupName(23), "secp256r1"},
 		{GroupName(4588), "X25519MLKEM768"},

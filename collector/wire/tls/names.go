@@ -6,9 +6,11 @@ import (
 )
 
 // VersionName returns a protocol version's number, "1.2" or "SSL 3.0", or
-// its code in hex where it is not known.
+// its code in hex where it is not known; "" for 0.
 func VersionName(v uint16) string {
 	switch v {
+	case 0:
+		return ""
 	case 0x0304:
 		return "1.3"
 	case 0x0303:
@@ -24,10 +26,12 @@ func VersionName(v uint16) string {
 }
 
 // CipherName returns a cipher suite's name in IANA's registry, or its code in
-// hex where it is not known. It knows those that Go does, and those of other
-// libraries that authenticate by certificate.
+// hex where it is not known; "" for 0. It knows those that Go does, and those
+// of other libraries that authenticate by certificate.
 func CipherName(c uint16) string {
 	switch c {
+	case 0:
+		return ""
 	case 0x0004:
 		return "TLS_RSA_WITH_RC4_128_MD5"
 	case 0x0016:
@@ -129,9 +133,11 @@ func CipherName(c uint16) string {
 }
 
 // GroupName returns a key exchange group's name in IANA's registry, or its
-// code in hex where it is not known.
+// code in hex where it is not known; "" for 0.
 func GroupName(g uint16) string {
 	switch g {
+	case 0:
+		return ""
 	case 19:
 		return "secp192r1"
 	case 21:
