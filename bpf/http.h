@@ -17,6 +17,7 @@
 #define FRAME_HEADER 9
 #define FRAME_PADDED 8
 #define H2_DATA 0
+#define H2_SETTINGS 4
 #define H2_PING 6
 #define H2_GOAWAY 7
 #define H2_CONTINUATION 9
@@ -364,25 +365,31 @@ struct passage {
 	__u16 flags;
 };
 
+// detect decides by a direction's first bytes what the connection speaks. An
+// HTTP/2 server may speak first: its preface is a SETTINGS frame (RFC 9113
+// section 3.4).
 static __always_inline void detect(struct conn_state *state, struct stream *stream,
 				   const struct passage *passage, bool request)
 {
 	__u64 first = 0;
 
 	stream->begun = 1;
-	if (state->protocol != PROTO_UNKNOWN)
-		return;
-	if (!request || passage->bytes < 8) {
-		state->protocol = PROTO_OTHER;
-		count(REASON_NOT_HTTP);
-		return;
-	}
-	load(&passage->source, 0, &first, sizeof(first));
-	if (first == WORD('P', 'R', 'I', ' ', '*', ' ', 'H', 'T')) {
+	if (passage->bytes >= sizeof(first))
+		load(&passage->source, 0, &first, sizeof(first));
+	if (request && first == WORD('P', 'R', 'I', ' ', '*', ' ', 'H', 'T')) {
 		state->protocol = PROTO_HTTP2;
 		stream->remain = stream->copy = PREFACE_LEN;
-	} else {
+	}
+	if (state->protocol != PROTO_UNKNOWN)
+		return;
+	if (!request && (first & 0xff) == 0 && (first >> 24 & 0xff) == H2_SETTINGS &&
+	    first >> 40 == 0) {
+		state->protocol = PROTO_HTTP2;
+	} else if (first) {
 		state->protocol = PROTO_HTTP1;
+	} else {
+		state->protocol = PROTO_OTHER;
+		count(REASON_NOT_HTTP);
 	}
 }
 

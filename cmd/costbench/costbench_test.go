@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -80,17 +81,28 @@ func TestQuantile(t *testing.T) {
 }
 
 func TestListener(t *testing.T) {
-	l := newListener("listening")
-	for _, s := range []string{"tcpdump: list", "ening on lo\n", "1 packet captured\n0 packets dropped by kernel\n"} {
-		io.WriteString(l, s)
-	}
-	select {
-	case <-l.ready:
-	default:
-		t.Error("the word was not heard across two writes")
-	}
-	if got := l.misses(); got != "0 packets dropped by kernel" {
-		t.Errorf("misses = %q", got)
+	for _, tt := range []struct {
+		name, says string
+		want       words
+	}{
+		{"tcpdump", "tcpdump: listening on lo\n1 packet captured\n0 packets dropped by kernel\n", words{missed: "0 packets dropped by kernel"}},
+		{"peel", "peel: listening\n\n240 000 exchanges in 1.4 s · 88 % on reused connections\n dropped     event: 3\n not seen    dns of 2 exchanges\n", words{saw: 240000, missed: "dropped event: 3"}},
+		{"thin spaces", "listening\n2\u202f500 exchanges in 1 s\n", words{saw: 2500}},
+	} {
+		l := newListener("listening")
+		for half := range slices.Chunk([]byte(tt.says), 7) {
+			if _, err := l.Write(half); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case <-l.ready:
+		default:
+			t.Errorf("%s: the word was not heard", tt.name)
+		}
+		if got := l.words(); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ type load struct {
 	mean, p50, p99 float64 // latency, µs
 	cpu            float64 // of client and server, ns a request
 	observer       float64 // of the observer that wrapped it, ns a request
-	says           string  // what that observer said it saw and missed
+	said           words
 }
 
 type bench struct {
@@ -128,7 +128,7 @@ func (b *bench) load(ctx context.Context, wrap []string, n, streams int) (load, 
 		return load{}, fmt.Errorf("reading h2load's CPU time: %w", err)
 	}
 
-	r := load{says: stderr.misses()}
+	r := load{said: stderr.words()}
 	if r.rate, err = parseRate(stdout.String(), n); err != nil {
 		return load{}, err
 	}

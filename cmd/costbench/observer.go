@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // observer is a command that wraps h2load, or one that runs beside it, or
@@ -57,7 +59,8 @@ type result struct {
 	rate, mean, p50, p99, cpu []float64
 	observer                  []float64 // ns a request
 	base                      []load
-	says                      string // what the observer said it saw and missed, last
+	saw                       []float64 // share of the requests
+	missed                    string    // the observer's own words, in the last pair
 }
 
 // compare runs pairs of without, with, with, without: a drift of the machine
@@ -83,7 +86,7 @@ func (b *bench) compare(ctx context.Context, o observer, pairs, n, streams int, 
 			beside.kill()
 			return r, err
 		}
-		used, says, err := beside.stop()
+		used, said, err := beside.stop()
 		if err != nil {
 			return r, err
 		}
@@ -98,7 +101,8 @@ func (b *bench) compare(ctx context.Context, o observer, pairs, n, streams int, 
 		r.cpu = append(r.cpu, (with1.cpu+with2.cpu)/(base1.cpu+base2.cpu))
 		r.observer = append(r.observer, (with1.observer+with2.observer)/2+float64(used)/float64(2*n))
 		r.base = append(r.base, base1, base2)
-		r.says = says + with2.says
+		r.saw = append(r.saw, float64(said.saw+with1.said.saw+with2.said.saw)/float64(2*n))
+		r.missed = cmp.Or(said.missed, with2.said.missed)
 		fmt.Fprintf(progress, "%s -m %d, pair %d of %d: %.3f× requests/s\n", o.name, streams, pair+1, pairs, r.rate[pair])
 	}
 	return r, nil
@@ -162,9 +166,9 @@ func (b *beside) kill() {
 }
 
 // stop ends the observer; used is its CPU time since it was ready, ns.
-func (b *beside) stop() (used int64, says string, err error) {
+func (b *beside) stop() (used int64, said words, err error) {
 	if b == nil {
-		return 0, "", nil
+		return 0, words{}, nil
 	}
 	after, err := processCPU(b.cmd.Process.Pid)
 	if err == nil {
@@ -172,20 +176,19 @@ func (b *beside) stop() (used int64, says string, err error) {
 	}
 	if err != nil {
 		b.kill()
-		return 0, "", fmt.Errorf("ending the observer: %w: %s", err, b.output.text())
+		return 0, words{}, fmt.Errorf("ending the observer: %w: %s", err, b.output.text())
 	}
 	select {
 	case <-b.ended:
 	case <-time.After(patience):
 		b.kill()
-		return 0, "", fmt.Errorf("ending the observer: it goes on after an interrupt: %s", b.output.text())
+		return 0, words{}, fmt.Errorf("ending the observer: it goes on after an interrupt: %s", b.output.text())
 	}
-	return after - b.before, b.output.misses(), nil
+	return after - b.before, b.output.words(), nil
 }
 
 // listener takes what an observer says: closes ready at a line with a word,
-// keeps the last lines, for an error, and the last ones that speak of what it
-// saw and what it missed.
+// keeps the last lines, for an error, and what it says of its own work.
 type listener struct {
 	word  string
 	ready chan struct{}
@@ -195,13 +198,19 @@ type listener struct {
 	heard   bool
 	last    []string
 	missed  []string
+	saw     int
 }
 
 func newListener(word string) *listener {
 	return &listener{word: word, ready: make(chan struct{})}
 }
 
-var speaksOfLoss = regexp.MustCompile(`(?i)\b(lost|dropped|incomplete|exchanges)\b`)
+var (
+	// How peel, bpftrace and tcpdump begin a line on what they missed.
+	missedLine = regexp.MustCompile(`(?i)^(lost|dropped|incomplete|no exchange|\d+ packets dropped)\b`)
+	// How peel begins its summary; thousands are set apart by spaces.
+	sawLine = regexp.MustCompile(`^(\d[\d\pZ]*) exchanges? in `)
+)
 
 func (l *listener) Write(p []byte) (int, error) {
 	l.mu.Lock()
@@ -223,8 +232,12 @@ func (l *listener) line(s string) {
 		close(l.ready)
 	}
 	l.last = keepLast(l.last, s, 20)
-	if speaksOfLoss.MatchString(s) {
-		l.missed = keepLast(l.missed, s, 3)
+	if missedLine.MatchString(s) {
+		l.missed = keepLast(l.missed, strings.Join(strings.Fields(s), " "), 3)
+	}
+	if m := sawLine.FindStringSubmatch(s); m != nil {
+		digits := strings.Join(strings.FieldsFunc(m[1], unicode.IsSpace), "")
+		l.saw, _ = strconv.Atoi(digits) // digits only
 	}
 }
 
@@ -240,9 +253,14 @@ func (l *listener) text() string {
 	return strings.Join(l.last, "\n") + string(l.partial)
 }
 
-// misses returns what it said it saw and missed.
-func (l *listener) misses() string {
+// words are an observer's own on its work.
+type words struct {
+	saw    int // exchanges; 0 for one that knows none
+	missed string
+}
+
+func (l *listener) words() words {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Join(l.missed, "; ")
+	return words{saw: l.saw, missed: strings.Join(l.missed, "; ")}
 }

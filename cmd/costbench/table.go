@@ -17,7 +17,7 @@ func header(w io.Writer, args []string) {
 	if unix.Uname(&uts) == nil {
 		kernel = unix.ByteSliceToString(uts.Release[:])
 	}
-	fmt.Fprintf(w, "`%s`, %d CPUs, Linux %s; ratios with the observer to without: median [lower quartile … upper]\n",
+	fmt.Fprintf(w, "`%s`, %d CPUs, Linux %s; ratios with the observer to without: median [lower quartile … upper]; the CPU of `peel run` includes its start\n",
 		strings.TrimSpace("go run ./cmd/costbench "+strings.Join(args, " ")), runtime.NumCPU(), kernel)
 }
 
@@ -40,13 +40,21 @@ func table(w io.Writer, streams, n int, results []result) {
 		middle(func(l load) float64 { return l.rate }), middle(func(l load) float64 { return l.mean }),
 		middle(func(l load) float64 { return l.p50 }), middle(func(l load) float64 { return l.p99 }),
 		middle(func(l load) float64 { return l.cpu })/1e3)
-	fmt.Fprintln(w, "| observer | requests/s | mean latency | P50 | P99 | CPU a request, client + server | observer's CPU a request, µs | it says |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(w, "| observer | requests/s | mean latency | P50 | P99 | CPU a request, client + server | observer's CPU a request, µs | exchanges it saw | it missed, by its own words |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|")
 	for _, r := range results {
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f | %s |\n", r.name,
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %.2f | %s | %s |\n", r.name,
 			quartiles(r.rate), quartiles(r.mean), quartiles(r.p50), quartiles(r.p99), quartiles(r.cpu),
-			quantile(sorted(r.observer), 0.5)/1e3, strings.ReplaceAll(r.says, "|", "/"))
+			quantile(sorted(r.observer), 0.5)/1e3, share(r.saw), strings.ReplaceAll(r.missed, "|", "/"))
 	}
+}
+
+// share is the median, in percent; an observer that saw none knows none.
+func share(v []float64) string {
+	if m := quantile(sorted(v), 0.5); m > 0 {
+		return fmt.Sprintf("%.2f %%", 100*m)
+	}
+	return "–"
 }
 
 func quartiles(v []float64) string {

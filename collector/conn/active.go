@@ -194,9 +194,6 @@ func (a *active) arrived(lo, hi int64) {
 		a.note(NoteSegments)
 		return
 	}
-	if in.at(i).lo == lo {
-		in.at(i).flags |= segRecord
-	}
 	first := in.at(i)
 	for j := i + 1; j < in.n && in.at(j).lo < hi; j++ {
 		if in.at(j).at < first.at {
@@ -225,7 +222,7 @@ func (a *active) arrived(lo, hi int64) {
 			ev.ResponseRecovery = true
 		case s.flags&segShut != 0:
 			ev.ReceiveWindow += gap
-		case s.flags&segRecord != 0 && j > 0 && in.at(j-1).flags&segPush != 0:
+		case s.flags&segRecord != 0 && in.pushedBefore(j):
 			ev.ReceiveIdle += gap
 		default:
 			ev.ReceiveMid += gap
@@ -233,6 +230,23 @@ func (a *active) arrived(lo, hi int64) {
 		a.cursorIn = s.at
 	}
 	tl.LastIn = a.cursorIn
+}
+
+// filled accounts for holes in the answer that closed after what follows them
+// had been taken in, as the kernel side does for plain HTTP.
+func (a *active) filled() {
+	in := &a.conn.tcp.in
+	tl, ev := &a.record.Timeline, &a.record.Evidence
+	if tl.FirstIn == 0 {
+		return
+	}
+	for i := in.find(a.inLo); i < in.n && in.at(i).lo < a.inHi; i++ {
+		if s := in.at(i); s.at > a.cursorIn {
+			ev.ReceiveRecovery += s.at - a.cursorIn
+			ev.ResponseRecovery = true
+			a.cursorIn, tl.LastIn = s.at, s.at
+		}
+	}
 }
 
 // seal fixes what is known of the request's transmission, once the answer has

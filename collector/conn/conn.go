@@ -69,7 +69,7 @@ type Stats struct {
 	Gaps          int    // times that message framing was lost
 	Evicted       int    // connections and exchanges given up to bound memory
 	Unrequested   int    // answers without a request: pushed, or the request was lost
-	Unannounced   int    // events of connections that were not announced
+	Unannounced   int    // events of connections that were not announced, or had ended
 	// Incomplete counts exchanges whose end was not seen, by reason.
 	Incomplete map[string]int
 	// Unknown counts ended connections on which no exchange was found, by reason.
@@ -302,14 +302,15 @@ func (c *conn) keepIn() int64 {
 
 func (t *Tracker) segment(c *conn, ev *event.Segment) {
 	c.tcp.counters(ev.MinRTT, ev.SRTT, ev.Retrans)
-	if ev.TCPFlags&event.RST != 0 {
-		c.tcp.rst = true
+	if ev.TCPFlags&event.RST != 0 && !c.tcp.finIn {
+		c.tcp.rst = true // after a FIN all of the answer is there
 	}
 	most := maxSegments
 	if c.segments++; !c.plaintext && c.segments >= plainWithin {
 		most = maxIdle
 		if c.segments == plainWithin {
-			c.tcp.out.ring, c.tcp.in.ring = ring[seg]{}, ring[seg]{}
+			c.tcp.out.forget()
+			c.tcp.in.forget()
 		}
 	}
 	var keep int64
@@ -332,7 +333,7 @@ func (t *Tracker) segment(c *conn, ev *event.Segment) {
 	if rtt := c.tcp.received(ev, keep, most); rtt > 0 {
 		c.path.add(c.cookie, ev.At, rtt)
 	}
-	if c.setup.helloACK == 0 && c.setup.serverFlight == 0 && c.tcp.una > una && ev.Len == 0 {
+	if c.setup.serverFlight == 0 && c.tcp.una > una && ev.Len == 0 && c.tcp.resent.n == 0 {
 		c.setup.helloAcked(c.tcp.una, ev.At)
 	}
 }
@@ -361,6 +362,7 @@ func (t *Tracker) plain(c *conn, ev *event.Plain) {
 	k := c.call(ev)
 	if ev.Dir == event.In {
 		c.readFrom = k.lo
+		c.tcp.in.recordAt(k.lo)
 	}
 	if !c.opaque {
 		switch ev.Protocol {
@@ -414,7 +416,7 @@ func (t *Tracker) closed(c *conn, ev *event.Close) {
 	if c.tcp.rst {
 		note, reason = NoteResetByPeer, reasonRST
 	}
-	if c.h1 != nil && c.tcp.finIn && !c.tcp.rst {
+	if c.h1 != nil && c.tcp.finIn {
 		c.h1.untilClose(t, c)
 	}
 	t.abandon(c, note, reason)
@@ -558,10 +560,10 @@ func (t *Tracker) begin(c *conn, h *head, start mark) *active {
 		r.Timeline.Written = start.enter
 	}
 	if c.sequence == 1 {
-		switch ready := c.ready(); {
+		switch {
 		case !c.fromStart:
 			a.note(NoteLateSetup)
-		case ready == 0 || start.enter-ready <= int64(setupCharged):
+		case start.enter-c.ready() <= int64(setupCharged):
 			a.paid = true
 		default:
 			a.note(NoteIdleSetup)
@@ -656,6 +658,9 @@ func (t *Tracker) finish(a *active, complete bool) {
 	a.seal()
 	a.setUp()
 	c, r := a.conn, a.record
+	if !c.isTLS() {
+		a.filled()
+	}
 	r.Node = t.cfg.Node
 	r.Role = "client"
 	r.Process = exchange.Process{PID: c.pid, Comm: c.comm}

@@ -9,7 +9,8 @@ import (
 const (
 	// maxBlock bounds a header block, and a frame's payload, that is put
 	// together from several calls.
-	maxBlock = 64 << 10
+	maxBlock  = 64 << 10
+	keepBlock = 8 << 10 // kept between blocks
 
 	settingsTableSize = 1 // SETTINGS_HEADER_TABLE_SIZE, RFC 9113 section 6.5.2
 	// maxFrame is the largest frame that resynchronizing believes in.
@@ -352,6 +353,17 @@ func (t *Tracker) fragment(c *conn, f *framing, k *call, payload []byte) {
 	if ended {
 		f.open = false
 		t.headers(c, f, k, fragment)
+		f.shrink()
+	}
+}
+
+// shrink lets go of buffers that an unusual block made large.
+func (f *framing) shrink() {
+	if cap(f.block) > keepBlock {
+		f.block = nil
+	}
+	if cap(f.payload) > keepBlock {
+		f.payload = nil
 	}
 }
 

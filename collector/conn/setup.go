@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/peel-dev/peel/collector/event"
@@ -187,13 +188,10 @@ func (s *setup) helloAcked(pos, at int64) {
 	}
 }
 
-// ready returns when the connection could carry its first request, 0 if that
-// was not seen.
+// ready returns when the connection could carry its first request: where the
+// set-up's end was not seen, the last that was seen of it.
 func (c *conn) ready() int64 {
-	if c.isTLS() {
-		return c.setup.secured
-	}
-	return c.tcp.synACK
+	return cmp.Or(c.setup.secured, c.setup.serverFlight, c.setup.hello, c.tcp.synACK, c.at)
 }
 
 func (c *conn) isTLS() bool { return c.setup.begun || c.tls != nil }

@@ -147,6 +147,24 @@ func (s *segments) room(keep int64, most int) {
 	}
 }
 
+// forget drops all entries.
+func (s *segments) forget() {
+	s.ring = ring[seg]{}
+	s.evicted = s.next
+}
+
+// recordAt notes that a record begins at pos.
+func (s *segments) recordAt(pos int64) {
+	if i := s.find(pos); i < s.n && s.at(i).lo == pos {
+		s.at(i).flags |= segRecord
+	}
+}
+
+// pushedBefore says whether the sender pushed what comes right before entry i.
+func (s *segments) pushedBefore(i int) bool {
+	return i > 0 && s.at(i-1).flags&segPush != 0 && s.at(i-1).hi == s.at(i).lo
+}
+
 type span struct{ lo, hi, at int64 }
 
 type ack struct {
