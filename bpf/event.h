@@ -105,7 +105,7 @@ struct record_event {
 };
 
 #define PLAIN_DATA 2048
-#define PLAIN_COPY 512 // the most that one step copies
+#define PLAIN_COPY 256 // the most that one step copies
 
 // piece comes before each stretch of copied bytes in plain_event.data: len
 // bytes follow, the stream's from plain_event.offset + at on.

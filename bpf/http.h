@@ -11,6 +11,7 @@
 #define STEPS 128    // frames or lines looked at for one event
 #define OLD_STEPS 12 // before Linux 5.17, whose verifier follows every turn
 #define SMALL_DATA 256
+#define MIDDLE_DATA 512
 #define LINE_CHUNK 64
 #define HEAD_MAX 65536
 
@@ -86,12 +87,8 @@ static __always_inline __u32 put(struct sheet *sheet, const struct source *sourc
 		used += sizeof(*piece);
 	}
 	where = used & (room - 1);
-	if (room == SMALL_DATA && len > SMALL_DATA)
-		len = SMALL_DATA;
 	barrier_var(len); // the verifier has to see the next check
 	if (len == 0 || len > PLAIN_COPY)
-		return 0;
-	if (room == SMALL_DATA && len > SMALL_DATA)
 		return 0;
 	if (load(source, at, event->data + where, len)) {
 		count(REASON_CALL_UNREAD);
@@ -385,6 +382,14 @@ static __always_inline void detect(struct conn_state *state, struct stream *stre
 	if (!request && (first & 0xff) == 0 && (first >> 24 & 0xff) == H2_SETTINGS &&
 	    first >> 40 == 0) {
 		state->protocol = PROTO_HTTP2;
+	} else if (!(first & 0xff) && (first >> 24 & 0xff) <= H2_CONTINUATION &&
+		   !(first >> 40 & 0xff)) {
+		// The connection was there before its first bytes could be read:
+		// this looks like a frame of less than 64 KiB on a stream below
+		// 2^24, and writers begin with one.
+		state->protocol = PROTO_HTTP2;
+		stream->gap = 1;
+		state->stream[!(stream - state->stream)].gap = 1;
 	} else if (first) {
 		state->protocol = PROTO_HTTP1;
 	} else {
@@ -444,7 +449,12 @@ static long scan_lines(__u32 index, struct scan_run *run)
 					at, bytes - at, run->request));
 }
 
-// begin_sheet reserves the next event, a small one where that is sure to do.
+// RESERVE makes an event whose data has the given room.
+#define RESERVE(room)                                                                             \
+	bpf_ringbuf_reserve(&events,                                                              \
+			    __builtin_offsetof(struct plain_event, data) + (room) + PLAIN_COPY, 0)
+
+// begin_sheet reserves the next event, a small one where that is likely to do.
 static __always_inline void begin_sheet(struct scan_run *run)
 {
 	struct stream *stream = run->stream;
@@ -454,11 +464,13 @@ static __always_inline void begin_sheet(struct scan_run *run)
 	if (bytes <= SMALL_DATA / 2 || (stream->remain >= bytes - stream->at && !stream->copy) ||
 	    run->state->protocol >= PROTO_OTHER) {
 		run->sheet.room = SMALL_DATA;
-		event = bpf_ringbuf_reserve(
-			&events, __builtin_offsetof(struct plain_event, data) + 2 * SMALL_DATA, 0);
+		event = RESERVE(SMALL_DATA);
+	} else if (bytes <= MIDDLE_DATA - SMALL_DATA / 4) {
+		run->sheet.room = MIDDLE_DATA;
+		event = RESERVE(MIDDLE_DATA);
 	} else {
 		run->sheet.room = PLAIN_DATA;
-		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+		event = RESERVE(PLAIN_DATA);
 	}
 	run->sheet.event = event;
 	if (event) {

@@ -85,7 +85,7 @@ static __always_inline void on_call_return(__s64 result, const bool old)
 		return;
 	state = joined(call, id >> 32);
 	if (!state) {
-		count(REASON_CALL_UNJOINED);
+		count(REASON_CALL_ELSEWHERE);
 		return;
 	}
 	passage.source.buffer = call->buffer;

@@ -14,7 +14,7 @@ enum reason {
 	REASON_NOT_TLS_RECORD, // a record walk met bytes that are no record header
 	REASON_WALK_GAP,       // a record walk missed a segment and ended
 	REASON_CALLS_FULL,     // a thread's library call could not be noted
-	REASON_CALL_UNJOINED,  // a library call moved bytes, but not on a watched socket
+	REASON_CALL_ELSEWHERE, // a library call moved bytes, but on no watched connection
 	REASON_CALL_REJOINED,  // a TLS session moved to another socket
 	REASON_CALL_UNREAD,    // a call's buffer could not be read
 	REASON_SCAN_LIMIT,     // a call held more heads than one pass looks at
@@ -28,6 +28,7 @@ const volatile bool filter_targets = false; // only processes in the map targets
 const volatile bool filter_ports = false;   // only peer ports in the map ports
 const volatile bool filter_cidrs = false;   // only peers in the map cidrs
 const volatile bool filter_comms = false;   // with filter_targets: programs named in comms too
+const volatile bool wake_on_connect = false; // a reader is to act on new connections
 const volatile bool want_client = true;
 const volatile bool want_server = false;
 

@@ -139,7 +139,7 @@ type ObserverPlainEvent struct {
 	LastEnd   uint32
 	Protocol  uint8
 	Pad       [3]uint8
-	Data      [2560]uint8
+	Data      [2304]uint8
 }
 
 type ObserverProcessEvent struct {
@@ -162,7 +162,7 @@ const (
 	ObserverReasonREASON_NOT_TLS_RECORD ObserverReason = 4
 	ObserverReasonREASON_WALK_GAP       ObserverReason = 5
 	ObserverReasonREASON_CALLS_FULL     ObserverReason = 6
-	ObserverReasonREASON_CALL_UNJOINED  ObserverReason = 7
+	ObserverReasonREASON_CALL_ELSEWHERE ObserverReason = 7
 	ObserverReasonREASON_CALL_REJOINED  ObserverReason = 8
 	ObserverReasonREASON_CALL_UNREAD    ObserverReason = 9
 	ObserverReasonREASON_SCAN_LIMIT     ObserverReason = 10
@@ -278,6 +278,7 @@ const (
 	ObserverVarFilterComms        = "filter_comms"
 	ObserverVarFilterPorts        = "filter_ports"
 	ObserverVarFilterTargets      = "filter_targets"
+	ObserverVarWakeOnConnect      = "wake_on_connect"
 	ObserverVarWantClient         = "want_client"
 	ObserverVarWantServer         = "want_server"
 )
@@ -378,6 +379,7 @@ type ObserverVariableSpecs struct {
 	FilterComms   *ebpf.VariableSpec `ebpf:"filter_comms"`
 	FilterPorts   *ebpf.VariableSpec `ebpf:"filter_ports"`
 	FilterTargets *ebpf.VariableSpec `ebpf:"filter_targets"`
+	WakeOnConnect *ebpf.VariableSpec `ebpf:"wake_on_connect"`
 	WantClient    *ebpf.VariableSpec `ebpf:"want_client"`
 	WantServer    *ebpf.VariableSpec `ebpf:"want_server"`
 }
@@ -443,6 +445,7 @@ type ObserverVariables struct {
 	FilterComms   *ebpf.Variable `ebpf:"filter_comms"`
 	FilterPorts   *ebpf.Variable `ebpf:"filter_ports"`
 	FilterTargets *ebpf.Variable `ebpf:"filter_targets"`
+	WakeOnConnect *ebpf.Variable `ebpf:"wake_on_connect"`
 	WantClient    *ebpf.Variable `ebpf:"want_client"`
 	WantServer    *ebpf.Variable `ebpf:"want_server"`
 }

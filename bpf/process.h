@@ -19,7 +19,7 @@ static __always_inline void report_process(__u32 pid, __u32 ppid, enum process_c
 	event->ppid = ppid;
 	event->change = change;
 	bpf_get_current_comm(event->comm, sizeof(event->comm));
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(event, wake_on_connect ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 // on_fork makes the children of a watched process watched before they run.

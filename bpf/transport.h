@@ -117,7 +117,7 @@ static __always_inline void watch(struct bpf_sock_ops *ctx, enum role role)
 		__builtin_memcpy(event->comm, owner->comm, sizeof(event->comm));
 		bpf_map_delete_elem(&owners, &conn);
 	}
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(event, wake_on_connect ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void on_closed(struct bpf_sock_ops *ctx)

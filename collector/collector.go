@@ -40,6 +40,8 @@ type Config struct {
 	Idle func(report func() Report, elapsed time.Duration)
 	// RingSize is the ring buffer's bytes; 0 for the default.
 	RingSize uint32
+	// Avoid names hooks that are not to be tried, so that the next best serve.
+	Avoid []string
 }
 
 // Observer is a running observation.
@@ -53,6 +55,7 @@ type Observer struct {
 	decoder   event.Decoder
 	undecoded uint64
 	residuals uint64
+	tap       func(raw []byte) // tests: sees each event first
 	began     time.Time
 	expired   time.Time
 }
@@ -64,6 +67,7 @@ func Open(cfg Config) (*Observer, error) {
 		return nil, fmt.Errorf("choose what to observe: %w", err)
 	}
 	role := cfg.Choice.Role
+	reach := cfg.reach()
 	p, err := probe.Open(probe.Options{
 		Logger:   cfg.Logger,
 		Targets:  cfg.Command || cfg.Choice.targets(),
@@ -72,7 +76,9 @@ func Open(cfg Config) (*Observer, error) {
 		CIDRs:    cfg.Choice.CIDRs,
 		Client:   role != "server",
 		Server:   role == "server" || role == "both",
+		Wake:     reach != reachHost,
 		RingSize: cfg.RingSize,
+		Avoid:    cfg.Avoid,
 	})
 	if err != nil {
 		return nil, err
@@ -82,7 +88,7 @@ func Open(cfg Config) (*Observer, error) {
 		log:       cfg.Logger,
 		probe:     p,
 		processes: newProcesses(),
-		librarian: newLibrarian(cfg.Logger, p),
+		librarian: newLibrarian(cfg.Logger, p, reach),
 	}
 	pids, err := cfg.Choice.processes(p.Cgroup())
 	for _, pid := range pids {
@@ -99,18 +105,30 @@ func Open(cfg Config) (*Observer, error) {
 		Match:     cfg.Choice.match(),
 		LocalAddr: localAddr(),
 	}, o.emit)
-	o.librarian.host()
-	if !cfg.Command {
-		o.librarian.running(pids)
-	}
+	o.librarian.begin(pids)
 	return o, nil
+}
+
+// reach is as narrow as the choice allows without missing requests: processes
+// that begin later may live too briefly to be probed one by one.
+func (cfg *Config) reach() reach {
+	switch {
+	case cfg.Command, len(cfg.Choice.Comms) > 0, len(cfg.Choice.Cgroups) > 0:
+		return reachHost
+	case len(cfg.Choice.PIDs) > 0:
+		return reachWithin
+	case len(cfg.Choice.Ports) > 0 || len(cfg.Choice.CIDRs) > 0:
+		return reachLater
+	default:
+		return reachHost
+	}
 }
 
 // WatchCommand makes the children of this process observed from their start,
 // and probes what the command would load from an unusual place.
 func (o *Observer) WatchCommand(argv0 string, env []string, self int) error {
 	if exe, err := target.Command(argv0, env); err == nil && exe.SSL {
-		o.librarian.attach(exe.Path)
+		o.librarian.attach(exe.Path, 0)
 	}
 	return o.probe.WatchChildren(self)
 }
@@ -129,6 +147,9 @@ func (o *Observer) Run(ctx context.Context) error {
 func (o *Observer) Close() error { return o.probe.Close() }
 
 func (o *Observer) handle(raw []byte) {
+	if o.tap != nil {
+		o.tap(raw)
+	}
 	ev, err := o.decoder.Decode(raw)
 	if err != nil {
 		o.undecoded++
@@ -143,7 +164,9 @@ func (o *Observer) handle(raw []byte) {
 		}
 		return
 	case *event.Conn:
-		o.processes.connected(ev)
+		if o.processes.connected(ev) || o.librarian.reach == reachWithin {
+			o.librarian.look(int(ev.PID))
+		}
 	}
 	o.tracker.Handle(ev)
 }

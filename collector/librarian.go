@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/peel-dev/peel/collector/probe"
@@ -15,18 +17,37 @@ func looks() []time.Duration {
 	return []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}
 }
 
-// maxLooks bounds the processes that wait to be looked at.
-const maxLooks = 1024
+const (
+	// maxLooks bounds the processes that wait to be looked at.
+	maxLooks = 1024
+	// reapEvery is how often the probes of ended processes are taken away.
+	reapEvery = 2 * time.Second
+)
+
+// reach is where and when libraries are probed. Every process in which one is
+// pays for it, observed or not.
+type reach uint8
+
+const (
+	reachHost   reach = iota // everywhere, at once
+	reachLater               // everywhere, from the first wanted connection on
+	reachWithin              // only in the processes that are observed
+)
 
 // librarian finds the TLS libraries and has them probed.
 type librarian struct {
-	log   *slog.Logger
-	probe *probe.Probe
-	begun chan int
+	log    *slog.Logger
+	probe  *probe.Probe
+	reach  reach
+	begun  chan int
+	inside map[int]bool // processes probed on their own
 }
 
-func newLibrarian(log *slog.Logger, p *probe.Probe) *librarian {
-	return &librarian{log: log, probe: p, begun: make(chan int, maxLooks)}
+func newLibrarian(log *slog.Logger, p *probe.Probe, r reach) *librarian {
+	if r == reachWithin && !p.Scopes() {
+		r = reachHost
+	}
+	return &librarian{log: log, probe: p, reach: r, begun: make(chan int, maxLooks), inside: make(map[int]bool)}
 }
 
 // host probes what programs of this host would load, before they do.
@@ -36,13 +57,20 @@ func (l *librarian) host() {
 		l.log.Debug("the host's libraries cannot be listed", "err", err)
 	}
 	for _, path := range libs {
-		l.attach(path)
+		l.attach(path, 0)
 	}
 }
 
-// running probes what running processes have loaded; none named: all.
-func (l *librarian) running(pids []int) {
-	if len(pids) == 0 {
+// begin probes what can be probed before anything happens: what programs would
+// load, and what the running processes pids have loaded; nil means all of them.
+func (l *librarian) begin(pids []int) {
+	switch l.reach {
+	case reachLater:
+		return
+	case reachHost:
+		l.host()
+	}
+	if pids == nil && l.reach == reachHost {
 		all, err := runningProcesses()
 		if err != nil {
 			l.log.Warn("running processes cannot be listed", "err", err)
@@ -61,29 +89,47 @@ func (l *librarian) process(pid int) {
 		return // it has ended, or is a kernel thread
 	}
 	for _, lib := range libs {
-		l.attach(lib.Path)
+		l.attach(lib.Path, pid)
 	}
 }
 
-func (l *librarian) attach(path string) {
-	lib, fresh, err := l.probe.AttachLibrary(path)
+func (l *librarian) attach(path string, pid int) {
+	if l.reach == reachWithin {
+		l.inside[pid] = true
+	} else {
+		pid = 0
+	}
+	lib, fresh, err := l.probe.AttachLibrary(path, pid)
 	switch {
 	case errors.Is(err, target.ErrNoSSL):
 	case err != nil && (fresh || lib == nil):
 		l.log.Debug("a library is not probed", "err", err)
 	case fresh:
 		for _, site := range lib.Sites {
-			l.log.Debug("a library is probed", "path", path, "site", site.String())
+			l.log.Debug("a library is probed", "path", path, "pid", pid, "site", site.String())
 		}
 	}
 }
 
 // look has a process looked at. A process too many is found by a later look
-// at another one, since files count, not processes.
+// at another one where files count, not processes.
 func (l *librarian) look(pid int) {
 	select {
 	case l.begun <- pid:
 	default:
+	}
+}
+
+// reap takes the probes of ended processes away.
+func (l *librarian) reap() {
+	for pid := range l.inside {
+		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		delete(l.inside, pid)
+		if err := l.probe.DetachProcess(pid); err != nil {
+			l.log.Warn("the probes of an ended process stay", "err", err)
+		}
 	}
 }
 
@@ -101,12 +147,20 @@ func (l *librarian) start(ctx context.Context) <-chan struct{} {
 		tick := time.NewTicker(10 * time.Millisecond)
 		tick.Stop()
 		defer tick.Stop()
+		reap := time.NewTicker(reapEvery)
+		defer reap.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
+			case <-reap.C:
+				l.reap()
 			case pid := <-l.begun:
 				l.process(pid)
+				if l.reach == reachLater {
+					l.reach = reachHost
+					l.host()
+				}
 				if len(visits) < maxLooks {
 					visits = append(visits, visit{pid: pid, at: time.Now(), turn: 1})
 				}

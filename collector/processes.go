@@ -49,10 +49,11 @@ func (p *processes) learn(pid uint32, comm string) process {
 	return known
 }
 
-// connected makes sure that a connection's owner is known.
-func (p *processes) connected(c *event.Conn) {
+// connected makes sure that a connection's owner is known. It reports whether
+// the owner is new.
+func (p *processes) connected(c *event.Conn) bool {
 	if c.PID == 0 {
-		return
+		return false
 	}
 	known, ok := p.known[c.PID]
 	if !ok {
@@ -61,6 +62,7 @@ func (p *processes) connected(c *event.Conn) {
 	if c.Comm == "" {
 		c.Comm = known.comm
 	}
+	return !ok
 }
 
 // changed follows a watched process.

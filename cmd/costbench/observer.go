@@ -207,7 +207,7 @@ func newListener(word string) *listener {
 
 var (
 	// How peel, bpftrace and tcpdump begin a line on what they missed.
-	missedLine = regexp.MustCompile(`(?i)^(lost|dropped|incomplete|no exchange|\d+ packets dropped)\b`)
+	missedLine = regexp.MustCompile(`^([Ll]ost|events lost|dropped|incomplete|no exchange|\d+ packets dropped)\b`)
 	// How peel begins its summary; thousands are set apart by spaces.
 	sawLine = regexp.MustCompile(`^(\d[\d\pZ]*) exchanges? in `)
 )

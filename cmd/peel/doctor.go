@@ -79,7 +79,7 @@ func libraries(w io.Writer, p *probe.Probe) error {
 		fmt.Fprintln(w, "  none; plain HTTP and the timing of connections and handshakes are seen all the same")
 	}
 	for _, path := range paths {
-		lib, _, err := p.AttachLibrary(path)
+		lib, _, err := p.AttachLibrary(path, 0)
 		if err != nil {
 			fmt.Fprintf(w, "  %s: not probed: %s\n", path, err)
 			continue

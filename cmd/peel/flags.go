@@ -17,6 +17,7 @@ import (
 
 	"github.com/peel-dev/peel/collector"
 	"github.com/peel-dev/peel/collector/exchange"
+	"github.com/peel-dev/peel/collector/probe"
 	"github.com/peel-dev/peel/exporter/jsonl"
 	"github.com/peel-dev/peel/exporter/report"
 )
@@ -214,7 +215,7 @@ func extra(r collector.Report, elapsed time.Duration) report.Extra {
 		switch reason {
 		case "ring_full":
 			e.Lost["ring buffer full"] = int(n)
-		case "not_http":
+		case "not_http", probe.CallElsewhere:
 		default:
 			e.Dropped[strings.ReplaceAll(reason, "_", " ")] = int(n)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/peel-dev/peel/collector"
 	"github.com/peel-dev/peel/collector/exchange"
+	"github.com/peel-dev/peel/collector/probe"
 	"github.com/peel-dev/peel/exporter/jsonl"
 	"github.com/peel-dev/peel/exporter/report"
 )
@@ -182,7 +183,7 @@ func whyNothing(r collector.Report) []string {
 	if r.OpenExchanges > 0 {
 		why = append(why, fmt.Sprintf("%d requests wait for the end of their answer", r.OpenExchanges))
 	}
-	if n := r.Reasons["library_call_not_joined"]; n > 0 {
+	if n := r.Reasons[probe.CallElsewhere]; n > 0 && r.Connections > 0 {
 		why = append(why, fmt.Sprintf("%d TLS library calls could not be tied to a watched connection", n))
 	}
 	if r.OpenConns > 0 && r.OpenExchanges == 0 {

@@ -294,10 +294,22 @@ func (a *active) seal() {
 			ev.OwnACK = k.at - last
 		}
 	}
-	ev.CleanACKs = tcp.cleanACKs()
+	ev.CleanACKs = tcp.clean.latest()
 	if len(ev.CleanACKs) < enoughClean {
 		ev.PathACKs = a.conn.pathACKs()
 	}
+	ev.Waits = a.conn.path.waits.latest()
+}
+
+// wait returns the time from the request's last byte to the answer's first, if
+// it can stand for the answers to come.
+func (a *active) wait() (ns int64, ok bool) {
+	tl := &a.record.Timeline
+	if tl.LastOut == 0 || a.record.Evidence.RequestResent {
+		return 0, false
+	}
+	ns = tl.FirstIn - tl.LastOut
+	return ns, ns > 0
 }
 
 // setUp fills the marks of the connection's set-up into the exchange that
@@ -331,8 +343,11 @@ func (a *active) setUp() {
 	case s.secured == 0:
 		a.note(NoteHandshake)
 	case tl.FirstOut != 0 && tl.FirstOut < s.secured:
+		// The second round trip of the handshake kept nobody waiting.
 		a.note(NoteFalseStart)
 		tl.Secured = tl.FirstOut
+		tl.FlightEnd = s.serverFlight
+		ev.FullHandshake12 = false
 	}
 }
 

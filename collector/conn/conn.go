@@ -676,6 +676,9 @@ func (t *Tracker) finish(a *active, complete bool) {
 	q := &r.Quality
 	q.Plaintext = true
 	q.Complete = complete
+	if ns, ok := a.wait(); ok && complete {
+		c.path.waits.push(ns)
+	}
 	q.LostEvents = int(c.lost-a.lost) + a.taint
 	if c.lost != a.lost {
 		a.note(NoteLost)

@@ -157,6 +157,14 @@ func TestPathACKs(t *testing.T) {
 	if len(r.Evidence.CleanACKs) != 0 || len(r.Evidence.PathACKs) != 1 || r.Evidence.PathACKs[0].RTT != 10*ms {
 		t.Errorf("clean %v, path %v", r.Evidence.CleanACKs, r.Evidence.PathACKs)
 	}
+	// Its own samples are no other connection's.
+	o.write(100*ms, o.out.get(3, "/c"))
+	o.ack(110*ms, 0)
+	o.read(120*ms, o.status(3, http2.EndStream, "200"))
+	r = s.all(2)[1]
+	if len(r.Evidence.CleanACKs) != 1 || len(r.Evidence.PathACKs) != 1 || r.Evidence.PathACKs[0].RTT != 10*ms {
+		t.Errorf("clean %v, path %v", r.Evidence.CleanACKs, r.Evidence.PathACKs)
+	}
 }
 
 func TestHandshakes(t *testing.T) {
@@ -1119,5 +1127,298 @@ func TestHostOnly(t *testing.T) {
 		if got := hostOnly(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
+	}
+}
+
+func TestCallMapping(t *testing.T) {
+	const lo = 1<<32 + 1000
+	tls := func(dir event.Dir, bytes int, hi uint32) *event.Plain {
+		return &event.Plain{Header: event.Header{Dir: dir, Flags: event.FlagTLS}, Offset: 100, Bytes: bytes, SeqLo: 1000, SeqHi: hi}
+	}
+	plain := tls(event.Out, 50, 1050)
+	plain.Flags = 0
+	for _, tc := range []struct {
+		name        string
+		ev          *event.Plain
+		offset      uint64
+		from, until int64
+	}{
+		{"one record, its middle", tls(event.Out, 500, 1522), 300, lo, lo + 522},
+		{"one record, its end", tls(event.Out, 500, 1522), 600, lo, lo + 522},
+		{"second record's first byte", tls(event.Out, 20000, 21044), 100 + 16384, lo + 16406, lo + 16406},
+		{"second record", tls(event.Out, 20000, 21044), 100 + 16385, lo + 16406, lo + 20044},
+		{"records of unequal overhead: the whole call", tls(event.Out, 20000, 21045), 100 + 16385, lo, lo + 20045},
+		{"a read: the whole record", tls(event.In, 20, 17000), 110, lo, lo + 16000},
+		{"before the call", tls(event.Out, 500, 1522), 90, lo, lo},
+		{"no TLS: the byte", plain, 110, lo + 10, lo + 10},
+		{"no TLS: not after the segment", plain, 200, lo + 50, lo + 50},
+	} {
+		k := (&conn{}).call(tc.ev)
+		if from, until := k.from(tc.offset), k.until(tc.offset); from != tc.from || until != tc.until {
+			t.Errorf("%s: from %d until %d, want %d and %d", tc.name, from-lo, until-lo, tc.from-lo, tc.until-lo)
+		}
+	}
+}
+
+// Other streams' and unknown records may begin the segment that ends a gap.
+func TestIdleBehindOtherStreams(t *testing.T) {
+	s := warm(h2conn(t))
+	at := start + 100*ms
+	s.write(at, s.out.get(3, "/a"))
+	s.read(at+10*ms, s.status(3, 0, "200"))
+	ping, chunk := frame(http2.Ping, 0, 0, make([]byte, 8)), data(3, 100, http2.EndStream)
+	a, b := s.wire(len(ping.b)), s.wire(len(chunk.b))
+	lo := s.rcvSeq
+	s.receive(at+50*ms, a+b, push)
+	s.plain(event.In, at+51*ms, at+51*ms, ping, lo, lo+uint32(a))
+	s.plain(event.In, at+52*ms, at+52*ms, chunk, lo+uint32(a), lo+uint32(a+b))
+	if ev := s.one().Evidence; ev.ReceiveIdle != 40*ms {
+		t.Errorf("%+v", ev)
+	}
+}
+
+func TestHandshakeEndNotSeenAndIdle(t *testing.T) {
+	s := newScript(t, event.ProtoHTTP1, true)
+	s.connect(0, 10*ms)
+	s.record(event.Out, 11*ms, 22, hello(1, "api.example"), 0)
+	s.write(5000*ms, message("GET / HTTP/1.1", "Host: x"))
+	s.read(5020*ms, message("HTTP/1.1 204 No Content"))
+	r := s.one()
+	wantNotes(t, r, NoteIdleSetup)
+	if line(r.Timeline).Need != 5000*ms {
+		t.Errorf("%+v", line(r.Timeline))
+	}
+}
+
+// The kernel side reads plain HTTP off the packets and passes over one that
+// comes late.
+func TestPlainHoleInBody(t *testing.T) {
+	s := newScript(t, event.ProtoHTTP1, false)
+	s.connect(0, 10*ms)
+	s.write(start, message("GET / HTTP/1.1", "Host: x"))
+	x := message("HTTP/1.1 200 OK", "Content-Length: 3000").and(counted(3000))
+	a, rest := x.cut(1000)
+	hole, c := rest.cut(1000)
+	lo := s.rcvSeq
+	s.seg(event.In, start+20*ms, lo, len(a.b))
+	s.plain(event.In, start+20*ms, start+20*ms, a, lo, lo+1000)
+	s.off[event.In] += uint64(len(hole.b))
+	s.seg(event.In, start+21*ms, lo+2000, len(c.b), push)
+	s.plain(event.In, start+21*ms, start+21*ms, c, lo+2000, lo+2000+uint32(len(c.b)))
+	s.seg(event.In, start+45*ms, lo+1000, len(hole.b))
+	s.rcvSeq += uint32(len(x.b))
+	s.recv(start+46*ms, len(x.b))
+	r := s.one()
+	tl := line(r.Timeline)
+	if tl.FirstIn != start+20*ms || tl.LastIn != start+45*ms || tl.LastRead != start+46*ms ||
+		r.HTTP.ResponseBodyBytes != 3000 || r.Evidence.ReceiveRecovery != 24*ms || !r.Evidence.ResponseRecovery {
+		t.Errorf("%+v %+v %+v", tl, r.HTTP, r.Evidence)
+	}
+}
+
+func TestResetAfterFIN(t *testing.T) {
+	s := h1conn(t, true)
+	s.write(start, message("GET / HTTP/1.1", "Host: x"))
+	s.read(start+20*ms, message("HTTP/1.0 200 OK").and(counted(10)))
+	s.receive(start+31*ms, 0, fin)
+	s.send(start+31*ms, 0, rst)
+	s.close(start + 32*ms)
+	if r := s.one(); !r.Quality.Complete || r.HTTP.Reset != "" {
+		t.Errorf("%+v", r.Quality)
+	}
+}
+
+// A header block that is cut is lost, its stream and its bytes are not.
+func TestLostBlock(t *testing.T) {
+	s := warm(h2conn(t))
+	at := start + 100*ms
+	s.write(at, s.out.get(3, "/a"))
+	x := s.status(3, http2.EndStream, "200", "x-request-id", strings.Repeat("r", 100))
+	for i := 40; i < len(x.b); i++ {
+		x.copy[i] = false
+	}
+	s.read(at+20*ms, x)
+	r := s.one()
+	if tl := line(r.Timeline); tl.FirstIn != at+20*ms || tl.FirstRead == 0 || r.HTTP.Status != 0 || r.Quality.LostEvents == 0 {
+		t.Errorf("%+v %+v", tl, r.HTTP)
+	}
+	wantNotes(t, r, NoteFraming)
+	// A new block that refers to the lost one says so.
+	s.write(at+30*ms, s.out.get(5, "/a"))
+	s.read(at+50*ms, s.status(5, http2.EndStream, "200", "x-request-id", strings.Repeat("r", 100)))
+	r = s.all(2)[1]
+	wantNotes(t, r, NoteFields)
+	if r.HTTP.Status != 200 || r.HTTP.ResponseHeaders["x-request-id"] != "" {
+		t.Errorf("%+v", r.HTTP)
+	}
+}
+
+func TestFalseStart(t *testing.T) {
+	s := newScript(t, event.ProtoHTTP1, true)
+	s.connect(0, 10*ms)
+	s.record(event.Out, 11*ms, 22, helloVersion(1, 0x0303, false, "api.example"), 0)
+	s.record(event.In, 22*ms, 22, helloVersion(2, 0x0303, false, ""), 0)
+	s.record(event.Out, 23*ms, 22, []byte{16, 0, 0, 0}, 0)
+	s.record(event.Out, 23*ms, 20, nil, 1)
+	s.record(event.Out, 23*ms, 22, nil, 40)
+	s.write(24*ms, message("GET / HTTP/1.1", "Host: x"))
+	s.record(event.In, 33*ms, 20, nil, 1)
+	s.record(event.In, 33*ms, 22, nil, 40)
+	s.read(45*ms, message("HTTP/1.1 204 No Content"))
+	r := s.one()
+	wantNotes(t, r, NoteFalseStart)
+	if tl := line(r.Timeline); tl.Secured != tl.FirstOut || tl.SYNACK == 0 || tl.FlightEnd != 22*ms || r.Evidence.FullHandshake12 {
+		t.Errorf("%+v", tl)
+	}
+}
+
+func TestServerSide(t *testing.T) {
+	s := newScript(t, event.ProtoHTTP1, false)
+	s.tr.Handle(&event.Conn{Header: s.head(event.KindConn, 0, event.Out, event.FlagFromStart), Role: event.RoleServer,
+		Peer: netip.MustParseAddrPort(s.peer)})
+	s.write(start, message("HTTP/1.1 200 OK"))
+	s.close(start + ms)
+	s.all(0)
+	if st := s.tr.Stats(); st.Unknown[unknownServer] != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// Records share what does not change, so that must never change.
+func TestSharedPartsStay(t *testing.T) {
+	s := h2conn(t)
+	for i := range int64(400) {
+		s.write(start+i*30*ms, s.out.get(uint32(2*i+1), "/"))
+		s.ack(start+i*30*ms+10*ms, 0)
+		s.read(start+i*30*ms+20*ms-i*us, s.status(uint32(2*i+1), http2.EndStream, "200", "x-request-id", strings.Repeat("r", int(i))))
+	}
+	for i, r := range s.all(400) {
+		if got := len(r.HTTP.ResponseHeaders["x-request-id"]); got != i {
+			t.Errorf("%d: %d", i, got)
+		}
+		if w := r.Evidence.Waits; len(w) != min(i, trailKeep) || i > 0 && w[0] != 20*ms-10*us-int64(i-1)*us {
+			t.Errorf("%d: waits %v", i, w)
+		}
+		if c := r.Evidence.CleanACKs; c[0].At != zero+start+int64(i)*30*ms+10*ms || len(c) != min(i+2, trailKeep) {
+			t.Errorf("%d: %d samples, latest %+v", i, len(c), c[0])
+		}
+	}
+}
+
+func TestHoleInRecord(t *testing.T) {
+	s := warm(h2conn(t))
+	at := start + 100*ms
+	s.write(at, s.out.get(3, "/"))
+	x := s.status(3, 0, "200").and(data(3, 3000, http2.EndStream))
+	lo, n := s.rcvSeq, s.wire(len(x.b))
+	s.seg(event.In, at+20*ms, lo, 1000)
+	s.seg(event.In, at+21*ms, lo+2000, n-2000, push)
+	s.seg(event.In, at+45*ms, lo+1000, 1000)
+	s.plain(event.In, at+46*ms, at+46*ms, x, lo, lo+uint32(n))
+	r := s.one()
+	if ev := r.Evidence; ev.ReceiveRecovery != 25*ms || !ev.ResponseRecovery {
+		t.Errorf("%+v", ev)
+	}
+}
+
+func TestCleanACKsAreOfSegmentsSentOnce(t *testing.T) {
+	s := warm(h2conn(t))
+	at := start + 100*ms
+	x := s.out.get(3, "/")
+	s.write(at, x)
+	n := s.wire(len(x.b))
+	s.resend(at+4*ms, n, n)
+	s.ack(at+11*ms, 0)
+	s.read(at+30*ms, s.status(3, http2.EndStream, "200"))
+	if ev := s.one().Evidence; len(ev.CleanACKs) != 1 || ev.OwnACK != 0 {
+		t.Errorf("%+v", ev)
+	}
+}
+
+// What is sent again after the answer began did not delay it.
+func TestSentAgainTooLate(t *testing.T) {
+	s := warm(h2conn(t))
+	at := start + 100*ms
+	x := s.out.get(3, "/")
+	s.write(at, x)
+	n := s.wire(len(x.b))
+	answer := s.status(3, http2.EndStream, "200")
+	lo := s.rcvSeq
+	s.receive(at+20*ms, s.wire(len(answer.b)), push)
+	s.resend(at+21*ms, n, n)
+	s.plain(event.In, at+22*ms, at+22*ms, answer, lo, s.rcvSeq)
+	r := s.one()
+	if got := line(r.Timeline); got.LastOut != at+10*us || r.Evidence.RequestResent {
+		t.Errorf("%+v %+v", got, r.Evidence)
+	}
+}
+
+func TestLossBeforeTheWriteIsKnown(t *testing.T) {
+	s := warm(h2conn(t))
+	at := start + 100*ms
+	x := s.out.get(3, "/")
+	lo := s.sndSeq
+	s.lost = 1 // told by the segment, before the call returns
+	s.send(at, s.wire(len(x.b)), push)
+	s.plain(event.Out, at, at+20*us, x, lo, s.sndSeq)
+	s.read(at+20*ms, s.status(3, http2.EndStream, "200"))
+	if q := s.one().Quality; q.LostEvents != 1 {
+		t.Errorf("%+v", q)
+	}
+}
+
+func TestPlainReadInParts(t *testing.T) {
+	s := newScript(t, event.ProtoHTTP1, false)
+	s.connect(0, 10*ms)
+	s.write(start, message("GET / HTTP/1.1", "Host: x"))
+	x := message("HTTP/1.1 200 OK", "Content-Length: 1000").and(counted(1000))
+	lo := s.rcvSeq
+	s.receive(start+30*ms, len(x.b), push)
+	s.plain(event.In, start+30*ms, start+30*ms, x, lo, s.rcvSeq)
+	s.tr.Handle(&event.Recv{Header: s.head(event.KindRecv, start+31*ms, event.In, 0), Seq: lo + 500})
+	if len(*s.got) != 0 {
+		t.Fatal("ended before it was read")
+	}
+	s.tr.Handle(&event.Recv{Header: s.head(event.KindRecv, start+35*ms, event.In, 0), Seq: s.rcvSeq})
+	if got := line(s.one().Timeline); got.FirstRead != start+31*ms || got.LastRead != start+35*ms {
+		t.Errorf("%+v", got)
+	}
+}
+
+// After a gap the kernel side may take any bytes for a frame header.
+func TestResynchronize(t *testing.T) {
+	s := h2conn(t)
+	at := start + 100*ms
+	s.write(start, s.out.get(1, "/a"))
+	s.read(start+10*ms, s.status(1, http2.EndStream, "200", "x-request-id", "r0"))
+	s.write(at, s.out.get(3, "/a"))
+	_ = s.in.block("x-request-id", "r1") // lost, and in the table
+	s.flags = event.FlagGap
+	s.read(at+10*ms, copied("\x00\x00\x10garbage that is no frame header"))
+	s.read(at+20*ms, s.status(3, http2.EndStream, "200", "x-request-id", "r1"))
+	r := s.all(2)[1]
+	wantNotes(t, r, NoteFraming, NoteFields)
+	// Not "r0", which an index that does not know of the loss points to.
+	if r.HTTP.Status != 200 || r.HTTP.ResponseHeaders["x-request-id"] != "" || !r.Quality.Complete {
+		t.Errorf("%+v", r.HTTP)
+	}
+}
+
+// Waits are those of exchanges that can stand for others.
+func TestWaits(t *testing.T) {
+	s := warm(h2conn(t))
+	at := start + 100*ms
+	s.write(at, s.out.get(3, "/resent"))
+	s.resend(at+ms, 20, 20)
+	s.read(at+10*ms, s.status(3, http2.EndStream, "200"))
+	s.write(at+20*ms, s.out.get(5, "/reset"))
+	s.read(at+40*ms, s.status(5, 0, "200"))
+	s.read(at+40*ms, frame(http2.RSTStream, 0, 5, []byte{0, 0, 0, 2}))
+	o := s.another(9)
+	o.connect(200*ms, 10*ms)
+	o.write(300*ms, copied(http2.Preface).and(o.out.get(1, "/")))
+	o.read(320*ms, o.status(1, http2.EndStream, "200"))
+	if w := s.all(3)[2].Evidence.Waits; !slices.Equal(w, []int64{5*ms - 10*us}) {
+		t.Errorf("%v", w)
 	}
 }

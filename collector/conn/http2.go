@@ -150,9 +150,14 @@ func (t *Tracker) pass(c *conn, f *framing, k *call, to uint64) {
 	f.next = to
 	f.left -= uint32(n)
 	f.holed = true
-	if f.left == 0 {
-		t.frameEnd(c, f, k, nil)
+	if f.left > 0 {
+		return
 	}
+	var payload []byte
+	if f.frame.Type == http2.GoAway {
+		payload = f.payload // all but its debug data, which is never copied
+	}
+	t.frameEnd(c, f, k, payload)
 }
 
 // parse takes in copied bytes.

@@ -18,11 +18,13 @@ type pathSample struct {
 	conn uint64
 }
 
-// path holds the clean round trips to one peer address, of any connection.
+// path holds what the connections to one peer address have shown: clean round
+// trips, and how long answers took.
 type path struct {
 	used    int64
 	samples [maxPath]pathSample
-	n       int // samples so far
+	n       int          // samples so far
+	waits   trail[int64] // of exchanges on any connection
 }
 
 func (p *path) add(conn uint64, at, rtt int64) {

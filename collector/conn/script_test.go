@@ -327,7 +327,7 @@ func sums(t testing.TB, r *exchange.Record) {
 			t.Errorf("a negative part: %+v", ev)
 		}
 	}
-	if len(ev.CleanACKs) > maxClean || len(ev.PathACKs) > maxPath {
+	if len(ev.CleanACKs) > trailKeep || len(ev.Waits) > trailKeep || len(ev.PathACKs) > maxPath {
 		t.Errorf("%d clean and %d path samples", len(ev.CleanACKs), len(ev.PathACKs))
 	}
 }

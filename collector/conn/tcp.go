@@ -13,7 +13,6 @@ const (
 	maxResent   = 64
 	maxAcks     = 64
 	maxShut     = 16
-	maxClean    = 32
 
 	// A pure ACK that comes this much later than the connection's best
 	// was delayed by the receiver: Linux delays by 40 ms, others by up to
@@ -194,9 +193,7 @@ type tcp struct {
 	retrans uint32
 	best    int64 // least round trip seen by any means, 0: none
 
-	clean     [maxClean]exchange.RTTSample
-	cleanN    int // samples so far
-	cleanCopy []exchange.RTTSample
+	clean trail[exchange.RTTSample]
 }
 
 // sent takes in an outgoing segment. keep is the first position that may
@@ -373,9 +370,7 @@ func (t *tcp) acked(seq uint32, at int64, pure bool) (rtt int64) {
 	if rtt-t.best >= delayedACK {
 		return 0
 	}
-	t.clean[t.cleanN%maxClean] = exchange.RTTSample{At: at, RTT: rtt}
-	t.cleanN++
-	t.cleanCopy = nil
+	t.clean.push(exchange.RTTSample{At: at, RTT: rtt})
 	return rtt
 }
 
@@ -397,20 +392,6 @@ func (t *tcp) ackOf(pos int64) *ack {
 		return nil
 	}
 	return found
-}
-
-// cleanACKs returns the clean round trips, latest first. The slice is shared
-// and never changes.
-func (t *tcp) cleanACKs() []exchange.RTTSample {
-	if t.cleanCopy == nil && t.cleanN > 0 {
-		n := min(t.cleanN, maxClean)
-		s := make([]exchange.RTTSample, n)
-		for i := range n {
-			s[i] = t.clean[(t.cleanN-1-i)%maxClean]
-		}
-		t.cleanCopy = s
-	}
-	return t.cleanCopy
 }
 
 // counters takes over what the kernel says of the connection.

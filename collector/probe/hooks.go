@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -124,7 +125,10 @@ func needs() []need {
 	}
 }
 
-// set up serves one need with the first candidate that loads and attaches.
+// errAvoided is why a hook in Options.Avoid does not serve.
+var errAvoided = errors.New("not to be tried")
+
+// setUp serves one need with the first candidate that loads and attaches.
 func (p *Probe) setUp(n need) Hook {
 	hook := Hook{Purpose: n.purpose, Needed: n.needed, Remedy: n.remedy}
 	for _, c := range n.candidates {
@@ -138,6 +142,9 @@ func (p *Probe) setUp(n need) Hook {
 }
 
 func (p *Probe) try(c candidate) error {
+	if slices.Contains(p.avoid, c.hook) {
+		return errAvoided
+	}
 	if c.multi {
 		if err := haveUprobeMulti(); err != nil {
 			return err
@@ -145,7 +152,7 @@ func (p *Probe) try(c candidate) error {
 	}
 	spec := p.spec.Copy()
 	for name, program := range spec.Programs {
-		if !contains(c.programs, name) {
+		if !slices.Contains(c.programs, name) {
 			delete(spec.Programs, name)
 		} else if c.multi {
 			program.AttachType = ebpf.AttachTraceUprobeMulti
@@ -167,15 +174,6 @@ func (p *Probe) try(c candidate) error {
 	}
 	p.multi = p.multi || c.multi
 	return nil
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (p *Probe) keep(l link.Link, err error) error {

@@ -13,10 +13,16 @@ import (
 	"github.com/peel-dev/peel/collector/probe/target"
 )
 
-// maxLibraries bounds the files that are probed at a time.
-const maxLibraries = 256
+// maxLibraries bounds the files that are probed at a time, counted once for
+// each process they are probed in.
+const maxLibraries = 1024
 
-type fileID struct{ dev, inode uint64 }
+// fileID names a probed file, and the process for which it is probed: 0 means
+// all of them.
+type fileID struct {
+	dev, inode uint64
+	pid        int
+}
 
 // attachments are the library probes by file.
 type attachments struct {
@@ -27,14 +33,16 @@ type attachments struct {
 // Library is a probed file.
 type Library struct {
 	Path  string
+	PID   int // 0: in all processes
 	Sites []target.Site
 	Err   error // why it could not be probed
 	links []link.Link
 }
 
 // AttachLibrary probes the TLS library functions in a file, once for each
-// file. It reports whether the file is new.
-func (p *Probe) AttachLibrary(path string) (*Library, bool, error) {
+// file, in the process pid only, or in all of them when pid is 0. Other
+// processes then do not pay for it. It reports whether the file is new.
+func (p *Probe) AttachLibrary(path string, pid int) (*Library, bool, error) {
 	if p.library == nil {
 		return nil, false, fmt.Errorf("probe %s: %w", path, errors.New("no hook serves plaintext"))
 	}
@@ -46,7 +54,7 @@ func (p *Probe) AttachLibrary(path string) (*Library, bool, error) {
 	if !ok {
 		return nil, false, fmt.Errorf("probe %s: no inode", path)
 	}
-	id := fileID{dev: stat.Dev, inode: stat.Ino}
+	id := fileID{dev: stat.Dev, inode: stat.Ino, pid: pid}
 
 	p.attach.mu.Lock()
 	defer p.attach.mu.Unlock()
@@ -56,8 +64,8 @@ func (p *Probe) AttachLibrary(path string) (*Library, bool, error) {
 	if len(p.attach.files) >= maxLibraries {
 		return nil, false, fmt.Errorf("probe %s: %d files are probed already", path, maxLibraries)
 	}
-	lib := &Library{Path: path}
-	lib.Sites, lib.Err = target.OpenSSL(path)
+	lib := &Library{Path: path, PID: pid}
+	lib.Sites, lib.Err = p.attach.sites(id, path)
 	if lib.Err == nil {
 		lib.Err = p.attachSites(lib)
 	}
@@ -94,7 +102,7 @@ func (p *Probe) attachSites(lib *Library) (err error) {
 			program string
 			ret     bool
 		}{{p.returnProgram(), true}, {enter, false}} {
-			l, err := p.attachSite(file, at.program, site.Return, at.ret)
+			l, err := p.attachSite(file, at.program, site.Return, lib.PID, at.ret)
 			if err != nil {
 				return fmt.Errorf("%s at %#x: %w", site.Op, site.Return, err)
 			}
@@ -104,17 +112,17 @@ func (p *Probe) attachSites(lib *Library) (err error) {
 	return nil
 }
 
-func (p *Probe) attachSite(file *link.Executable, name string, at uint64, ret bool) (link.Link, error) {
+func (p *Probe) attachSite(file *link.Executable, name string, at uint64, pid int, ret bool) (link.Link, error) {
 	program := p.library[name]
 	switch {
 	case p.multi && ret:
-		return file.UretprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{at}})
+		return file.UretprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{at}, PID: uint32(pid)})
 	case p.multi:
-		return file.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{at}})
+		return file.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{at}, PID: uint32(pid)})
 	case ret:
-		return file.Uretprobe("", program, &link.UprobeOptions{Address: at})
+		return file.Uretprobe("", program, &link.UprobeOptions{Address: at, PID: pid})
 	default:
-		return file.Uprobe("", program, &link.UprobeOptions{Address: at})
+		return file.Uprobe("", program, &link.UprobeOptions{Address: at, PID: pid})
 	}
 }
 
@@ -152,6 +160,49 @@ func (p *Probe) Libraries() []*Library {
 		libs = append(libs, lib)
 	}
 	return libs
+}
+
+// Scopes says whether a library can be probed in one process alone. A uprobe by
+// perf event can only be so in one thread.
+func (p *Probe) Scopes() bool { return p.multi }
+
+// DetachProcess takes away the probes that were for one process.
+func (p *Probe) DetachProcess(pid int) error {
+	p.attach.mu.Lock()
+	var gone []*Library
+	for id, lib := range p.attach.files {
+		if pid != 0 && id.pid == pid {
+			gone = append(gone, lib)
+			delete(p.attach.files, id)
+		}
+	}
+	p.attach.mu.Unlock()
+	var errs []error
+	for _, lib := range gone {
+		for _, l := range lib.links {
+			errs = append(errs, l.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("detach from process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// sites finds the sites of a file, or takes them from another process's probes
+// of the same.
+func (a *attachments) sites(id fileID, path string) ([]target.Site, error) {
+	for other, lib := range a.files {
+		if other.dev == id.dev && other.inode == id.inode {
+			if errors.Is(lib.Err, target.ErrNoSSL) {
+				return nil, lib.Err
+			}
+			if lib.Err == nil {
+				return lib.Sites, nil
+			}
+		}
+	}
+	return target.OpenSSL(path)
 }
 
 func (a *attachments) close() error {

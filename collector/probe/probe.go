@@ -33,15 +33,21 @@ type Options struct {
 	CIDRs  []netip.Prefix // peers' addresses; empty: all
 	Client bool           // connections this host opens
 	Server bool           // connections it accepts
+	// Wake makes Read return at once when a connection is opened, so that its
+	// process can be probed before its first request.
+	Wake bool
 	// RingSize is the ring buffer's bytes, a power of two; 0: 16 MiB.
 	RingSize uint32
 	// MaxConns bounds the connections watched at a time; 0: 16384.
 	MaxConns uint32
+	// Avoid names hooks that are not to be tried, so that the next best serve.
+	Avoid []string
 }
 
 // Probe is the attached kernel side.
 type Probe struct {
 	log     *slog.Logger
+	avoid   []string
 	spec    *ebpf.CollectionSpec
 	maps    *ebpf.Collection
 	cgroup  string
@@ -60,7 +66,7 @@ var ErrUnable = errors.New("this host cannot be observed")
 // Open loads and attaches all but the library probes. The error wraps
 // ErrUnable when this host cannot serve, and says what to do.
 func Open(opts Options) (_ *Probe, err error) {
-	p := &Probe{log: opts.Logger}
+	p := &Probe{log: opts.Logger, avoid: opts.Avoid}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -134,6 +140,7 @@ func (p *Probe) loadMaps(opts Options) error {
 		bpf.ObserverVarFilterCidrs:   len(opts.CIDRs) > 0,
 		bpf.ObserverVarWantClient:    opts.Client,
 		bpf.ObserverVarWantServer:    opts.Server,
+		bpf.ObserverVarWakeOnConnect: opts.Wake,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
@@ -210,42 +217,45 @@ const (
 // buffer once more. After each pass it calls idle. raw holds until handle
 // returns.
 func (p *Probe) Read(ctx context.Context, handle func(raw []byte), idle func()) error {
+	stop := context.AfterFunc(ctx, func() {
+		if err := p.reader.Flush(); err != nil {
+			p.log.Warn("the ring buffer cannot be flushed", "err", err)
+		}
+	})
+	defer stop()
 	var record ringbuf.Record
-	timer := time.NewTimer(pollBusy)
-	defer timer.Stop()
 	for wait := pollBusy; ; {
 		done := ctx.Err() != nil
-		p.reader.SetDeadline(time.Now())
+		if done {
+			wait = 0
+		}
+		p.reader.SetDeadline(time.Now().Add(wait))
 		n := 0
-		for {
+		for n < maxPass {
 			err := p.reader.ReadInto(&record)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
+			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrFlushed) {
 				break
 			}
 			if err != nil {
 				return fmt.Errorf("read ring buffer: %w", err)
 			}
+			if n == 0 {
+				// What is there was there before, or it woke us: take all.
+				p.reader.SetDeadline(time.Now())
+			}
 			handle(record.RawSample)
 			n++
-			if n >= maxPass {
-				break // let idle have its turn under load
-			}
 		}
 		idle()
 		if done && n < maxPass {
 			return nil
 		}
-		if n >= maxPass {
-			continue
-		}
 		wait = min(wait+time.Millisecond, pollIdle)
 		if n > 0 {
 			wait = pollBusy
 		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
+		if n == maxPass {
+			wait = 0
 		}
 	}
 }
@@ -346,6 +356,9 @@ func join(list []string) string {
 	return text
 }
 
+// CallElsewhere counts library calls on connections that are not watched.
+const CallElsewhere = "library_call_elsewhere"
+
 // reasonNames are the names of the reasons in bpf/maps.h.
 func reasonNames() map[bpf.ObserverReason]string {
 	return map[bpf.ObserverReason]string{
@@ -356,7 +369,7 @@ func reasonNames() map[bpf.ObserverReason]string {
 		bpf.ObserverReasonREASON_NOT_TLS_RECORD: "not_a_tls_record",
 		bpf.ObserverReasonREASON_WALK_GAP:       "tls_record_behind_a_gap",
 		bpf.ObserverReasonREASON_CALLS_FULL:     "library_calls_full",
-		bpf.ObserverReasonREASON_CALL_UNJOINED:  "library_call_not_joined",
+		bpf.ObserverReasonREASON_CALL_ELSEWHERE: CallElsewhere,
 		bpf.ObserverReasonREASON_CALL_REJOINED:  "library_session_moved",
 		bpf.ObserverReasonREASON_CALL_UNREAD:    "library_buffer_unread",
 		bpf.ObserverReasonREASON_SCAN_LIMIT:     "too_many_heads_in_a_call",

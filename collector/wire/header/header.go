@@ -120,7 +120,7 @@ func Path(target string) string {
 		return target
 	}
 	if !strings.HasPrefix(target, "/") {
-		_, after, ok := cutScheme(target)
+		after, ok := cutScheme(target)
 		if !ok {
 			return ""
 		}
@@ -144,7 +144,7 @@ func Authority(target string) string {
 	if target == "*" || strings.HasPrefix(target, "/") {
 		return ""
 	}
-	if _, after, ok := cutScheme(target); ok {
+	if after, ok := cutScheme(target); ok {
 		target = after
 	}
 	if i := strings.IndexAny(target, "/?#"); i >= 0 {
@@ -154,18 +154,20 @@ func Authority(target string) string {
 	return Clean(strings.ToLower(target))
 }
 
-// cutScheme splits "scheme://rest" (RFC 3986 section 3.1).
-func cutScheme(target string) (scheme, rest string, ok bool) {
-	scheme, rest, ok = strings.Cut(target, "://")
+// cutScheme returns what follows "scheme://" (RFC 3986 section 3.1).
+func cutScheme(target string) (rest string, ok bool) {
+	scheme, rest, ok := strings.Cut(target, "://")
 	if !ok || scheme == "" {
-		return "", target, false
+		return "", false
 	}
 	for _, c := range []byte(scheme) {
-		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.') {
-			return "", target, false
+		switch {
+		case 'a' <= c|0x20 && c|0x20 <= 'z', '0' <= c && c <= '9', c == '+', c == '-', c == '.':
+		default:
+			return "", false
 		}
 	}
-	return scheme, rest, true
+	return rest, true
 }
 
 // Clean returns s as it is safe to print: control characters, which could

@@ -297,7 +297,9 @@ func (h *Head) contentLength(value string) error {
 // token reports whether b is a token (RFC 9110 section 5.6.2).
 func token(b []byte) bool {
 	for _, c := range b {
-		if !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+		switch {
+		case 'a' <= c|0x20 && c|0x20 <= 'z', '0' <= c && c <= '9', strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
 			return false
 		}
 	}

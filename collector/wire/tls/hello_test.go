@@ -254,7 +254,9 @@ func TestMalformed(t *testing.T) {
 		f.extensions = []ext{{id, body}}
 		return clientHello(t, f)
 	}
+	cut := with(extServerName, 0, 9, 0, 0, 3, 'a', 0x1b, 'b', 0, 0, 9)
 	for name, msg := range map[string][]byte{
+		"not printable, and cut":    cut[:len(cut)-1],
 		"other message":             {2, 0, 0, 0},
 		"no body":                   {1, 0, 0, 0},
 		"suites beyond the end":     append([]byte{1, 0, 0, 38, 3, 3}, append(make([]byte, 33), 0xff, 0xff, 0)...),

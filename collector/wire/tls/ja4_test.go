@@ -92,6 +92,23 @@ func TestJA4Published(t *testing.T) {
 	}
 }
 
+// The captured clients have the fingerprints that others publish for them.
+func TestJA4Captured(t *testing.T) {
+	for name, want := range map[string]string{
+		"client-curl": "t13d3112h2_e8f1e7e78f70_b26ce05bbdd6",
+		"client-go":   "t13d1312h2_f57a46bbacb6_ab7e3b40a677",
+		"client-node": "t13d591000_a33745022dd6_1f22a2ca17c4",
+	} {
+		h, err := ParseClientHello(capture(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := h.JA4('t'); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestJA4(t *testing.T) {
 	algorithms := []uint16{0x0403}
 	for _, tt := range []struct {
