@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// ErrChoice says that a Choice names what is not there or means nothing.
+var ErrChoice = errors.New("choose what to observe")
+
 // Choice says which connections are observed: those that meet every kind of
 // condition given, by any one of its values. Nothing given means all.
 type Choice struct {
@@ -84,7 +87,7 @@ func (c *Choice) processes(cgroupRoot string) ([]int, error) {
 		}
 		list, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 		if err != nil {
-			return nil, fmt.Errorf("list the processes of cgroup: %w", err)
+			return nil, fmt.Errorf("%w: list the processes of cgroup: %w", ErrChoice, err)
 		}
 		for field := range strings.FieldsSeq(string(list)) {
 			if pid, err := strconv.Atoi(field); err == nil {

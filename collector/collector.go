@@ -33,7 +33,7 @@ type Config struct {
 	// Command: only the children that WatchChildren names are observed.
 	Command bool
 	// Emit gets every exchange once it has ended, on Run's goroutine. The
-	// record is its to keep.
+	// record holds until Emit returns; Record.Clone keeps it.
 	Emit func(*exchange.Record)
 	// Idle, if set, is called on Run's goroutine when the events at hand are
 	// handled: many times a second.
@@ -61,10 +61,10 @@ type Observer struct {
 }
 
 // Open attaches to the kernel. The error wraps probe.ErrUnable when this host
-// cannot be observed.
+// cannot be observed, and ErrChoice when cfg.Choice cannot be met.
 func Open(cfg Config) (*Observer, error) {
 	if err := cfg.Choice.Check(); err != nil {
-		return nil, fmt.Errorf("choose what to observe: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrChoice, err)
 	}
 	role := cfg.Choice.Role
 	reach := cfg.reach()

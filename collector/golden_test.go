@@ -202,7 +202,7 @@ func replay(t testing.TB, file string) ([]*exchange.Record, conn.Stats) {
 		Epoch:  func(mono int64) time.Time { return time.Unix(0, mono).UTC() },
 	}, func(r *exchange.Record) {
 		latency.Split(r)
-		records = append(records, r)
+		records = append(records, r.Clone())
 	})
 	for _, raw := range events {
 		ev, err := decoder.Decode(raw)

@@ -144,6 +144,7 @@ func (l *librarian) start(ctx context.Context) <-chan struct{} {
 	go func() {
 		defer close(done)
 		var visits []visit
+		woken := false
 		tick := time.NewTicker(10 * time.Millisecond)
 		tick.Stop()
 		defer tick.Stop()
@@ -157,8 +158,8 @@ func (l *librarian) start(ctx context.Context) <-chan struct{} {
 				l.reap()
 			case pid := <-l.begun:
 				l.process(pid)
-				if l.reach == reachLater {
-					l.reach = reachHost
+				if l.reach == reachLater && !woken {
+					woken = true
 					l.host()
 				}
 				if len(visits) < maxLooks {

@@ -39,7 +39,7 @@ func observe(t testing.TB) *observation {
 	ob.observer, err = Open(Config{
 		Logger:  slog.New(slog.NewTextHandler(&ob.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Command: true,
-		Emit:    func(r *exchange.Record) { ob.records = append(ob.records, r) },
+		Emit:    func(r *exchange.Record) { ob.records = append(ob.records, r.Clone()) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func runDemo(c *cobra.Command, choose *chooseFlags) error {
 		Emit: func(r *exchange.Record) {
 			mu.Lock()
 			defer mu.Unlock()
-			records = append(records, r)
+			records = append(records, r.Clone())
 		},
 	})
 	if err != nil {

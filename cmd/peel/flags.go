@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/peel-dev/peel/collector"
@@ -30,9 +31,11 @@ type chooseFlags struct {
 	pids                           []int
 	role                           string
 	debug                          bool
+	flags                          *pflag.FlagSet
 }
 
 func (f *chooseFlags) register(c *cobra.Command) {
+	f.flags = c.Flags()
 	c.Flags().StringSliceVar(&f.hosts, "host", nil, "only servers of this name (`glob` over SNI or authority)")
 	c.Flags().UintSliceVar(&f.ports, "port", nil, "only servers at this port")
 	c.Flags().StringSliceVar(&f.cidrs, "cidr", nil, "only peers in this network (`addr/bits`)")
@@ -47,6 +50,12 @@ func (f *chooseFlags) register(c *cobra.Command) {
 func (f *chooseFlags) choice() (collector.Choice, error) {
 	choice := collector.Choice{
 		Hosts: f.hosts, PIDs: f.pids, Comms: f.comms, Cgroups: f.cgroups, Role: f.role,
+	}
+	// An empty list would choose everything: a script's unset variable must not.
+	for _, name := range []string{"host", "port", "cidr", "pid", "comm", "cgroup"} {
+		if flag := f.flags.Lookup(name); flag.Changed && flag.Value.String() == "[]" {
+			return choice, fmt.Errorf("--%s: must not be empty", name)
+		}
 	}
 	for _, port := range f.ports {
 		if port == 0 || port > 65535 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/peel-dev/peel/collector"
 	"github.com/peel-dev/peel/collector/probe"
 )
 
@@ -81,7 +82,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // failure is an error that is not wrong usage.
 func failure(err error) error {
-	if err == nil || errors.Is(err, probe.ErrUnable) {
+	if err == nil || errors.Is(err, probe.ErrUnable) || errors.Is(err, collector.ErrChoice) {
 		return err
 	}
 	return &exitError{code: exitFailure, err: err}

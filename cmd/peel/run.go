@@ -54,7 +54,7 @@ func run(c *cobra.Command, args []string, choose *chooseFlags, output *outputFla
 	path, err := exec.LookPath(args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
 		code := exitNotFound
-		if errors.Is(err, fs.ErrPermission) {
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EISDIR) {
 			code = exitNotExec
 		}
 		return &exitError{code: code, err: fmt.Errorf("run %s: %w", args[0], errors.Unwrap(err))}

@@ -34,6 +34,7 @@ type write struct{ lo, hi, enter int64 }
 type active struct {
 	conn       *conn
 	prev, next *active
+	bundle     *bundle
 	record     *exchange.Record
 	id         uint32 // HTTP/2 stream
 

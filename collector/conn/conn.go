@@ -76,22 +76,26 @@ type Stats struct {
 	Unknown map[string]int
 }
 
+// maxBundles bounds the free list of records: about 2 MB.
+const maxBundles = 1024
+
 // Tracker turns events into records. It is for one goroutine.
 type Tracker struct {
-	cfg   Config
-	emit  func(*exchange.Record)
-	conns map[uint64]*conn
-	hosts map[string]*host
-	paths paths
-	stats Stats
-	head  head
-	spare *active // free list
+	cfg     Config
+	emit    func(*exchange.Record)
+	conns   map[uint64]*conn
+	hosts   map[string]*host
+	paths   paths
+	stats   Stats
+	head    head
+	spare   *active   // free list
+	bundles []*bundle // free list
 }
 
 // New returns a Tracker that passes every exchange to emit once it has ended.
-// The record is emit's to keep, but the TLS description, the header maps and
-// the round trip samples it points to are shared between records: they never
-// change and must not be changed.
+// The record holds until emit returns; Record.Clone keeps it. The TLS
+// description, the header maps and the round trip samples it points to are
+// shared between records: they never change and must not be changed.
 func New(cfg Config, emit func(*exchange.Record)) *Tracker {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -536,9 +540,14 @@ func (t *Tracker) begin(c *conn, h *head, start mark) *active {
 		t.spare = a.next
 		*a = active{}
 	}
-	b := new(bundle)
+	var b *bundle
+	if n := len(t.bundles); n > 0 {
+		b, t.bundles = t.bundles[n-1], t.bundles[:n-1]
+	} else {
+		b = new(bundle)
+	}
 	b.record.HTTP = &b.http
-	a.record, a.conn = &b.record, c
+	a.bundle, a.record, a.conn = b, &b.record, c
 	a.lost = c.lostBase
 	a.seen = c.seen
 	if c.last == nil {
@@ -689,6 +698,13 @@ func (t *Tracker) finish(a *active, complete bool) {
 	}
 	t.release(a)
 	t.emit(r)
+	// emit has kept what it wanted: the next exchange uses it anew.
+	b := a.bundle
+	a.bundle = nil
+	*b = bundle{}
+	if len(t.bundles) < maxBundles {
+		t.bundles = append(t.bundles, b)
+	}
 }
 
 // release takes an exchange out of its connection.

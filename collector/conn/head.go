@@ -29,6 +29,14 @@ func (h *head) reset() {
 	*h = head{policy: h.policy, field: h.field, fields: h.fields[:0]}
 }
 
+// take makes h what from is, with fields of its own.
+func (h *head) take(from *head) {
+	fields := append(h.fields[:0], from.fields...)
+	policy, field := h.policy, h.field
+	*h = *from
+	h.policy, h.field, h.fields = policy, field, fields
+}
+
 // add takes in a field of an HTTP/2 header block.
 func (h *head) add(f http2.Field) {
 	if f.Unknown {

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"github.com/peel-dev/peel/collector/event"
 	"github.com/peel-dev/peel/collector/exchange"
 	"github.com/peel-dev/peel/collector/wire/http2"
@@ -52,6 +53,34 @@ type framing struct {
 	blockBytes int64
 
 	decoder *http2.Decoder
+
+	// The last block that left the dynamic table as it was, and what it
+	// said: requests to one API are much alike.
+	same        []byte
+	sameChanges uint64
+	sameHead    head
+}
+
+// maxSame bounds the block that is kept.
+const maxSame = 1024
+
+// decode reads a header block into h.
+func (f *framing) decode(block []byte, h *head) {
+	before := f.decoder.Changes()
+	if before == f.sameChanges && len(block) > 0 && bytes.Equal(block, f.same) {
+		h.take(&f.sameHead)
+		return
+	}
+	h.reset()
+	if err := f.decoder.Decode(block, h.field); err != nil {
+		h.unknown = true
+		return
+	}
+	if f.decoder.Changes() == before && len(block) <= maxSame {
+		f.same = append(f.same[:0], block...)
+		f.sameChanges = before
+		f.sameHead.take(h)
+	}
 }
 
 func (c *conn) startHTTP2() {
@@ -392,10 +421,7 @@ func (t *Tracker) lostBlock(a *active, f *framing, k *call) {
 // headers takes in a whole header block.
 func (t *Tracker) headers(c *conn, f *framing, k *call, block []byte) {
 	h := &t.head
-	h.reset()
-	if err := f.decoder.Decode(block, h.field); err != nil {
-		h.unknown = true
-	}
+	f.decode(block, h)
 	if f.blockType == http2.PushPromise {
 		t.stats.Unrequested++
 		return

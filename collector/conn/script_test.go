@@ -139,7 +139,7 @@ func newTracker(t testing.TB, cfg Config) (*Tracker, *[]*exchange.Record) {
 	got := new([]*exchange.Record)
 	cfg.Policy = header.NewPolicy(nil)
 	cfg.Epoch = func(mono int64) time.Time { return time.Unix(1, 0).Add(time.Duration(mono)) }
-	return New(cfg, func(r *exchange.Record) { *got = append(*got, r) }), got
+	return New(cfg, func(r *exchange.Record) { *got = append(*got, r.Clone()) }), got
 }
 
 func newScript(t testing.TB, proto event.Protocol, tls bool) *script {

@@ -5,6 +5,7 @@ package exchange
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -234,4 +235,16 @@ type Record struct {
 	Total      int64
 
 	Quality Quality
+}
+
+// Clone returns a record that is the caller's to keep. What it points to
+// besides HTTP and the notes is shared and must not be changed.
+func (r *Record) Clone() *Record {
+	c := *r
+	if r.HTTP != nil {
+		http := *r.HTTP
+		c.HTTP = &http
+	}
+	c.Quality.Notes = slices.Clone(r.Quality.Notes)
+	return &c
 }

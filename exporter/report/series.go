@@ -8,9 +8,10 @@ import (
 
 const (
 	// exactMost is how many values a series keeps as they are; beyond, it
-	// keeps counts in buckets 1/1024 of their value wide.
+	// keeps counts in buckets 1/128 of their value wide, few enough to stay in
+	// the CPU's cache.
 	exactMost  = 1 << 14
-	bucketBits = 10
+	bucketBits = 7
 	numBuckets = (64 - bucketBits) << bucketBits
 
 	// confidence is that of either end of an interval.
@@ -50,7 +51,7 @@ func (s *series) addPaid(v int64) {
 	s.buckets[bucket(v)]++
 }
 
-// bucket is exact below 2048, then 1024 buckets for every doubling.
+// bucket is exact below 256, then 128 buckets for every doubling.
 func bucket(v int64) int {
 	shift := max(bits.Len64(uint64(v))-bucketBits-1, 0)
 	return shift<<bucketBits + int(v>>shift)

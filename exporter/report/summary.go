@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +49,8 @@ type Summary struct {
 
 	n, reused, complete, retransmits int64
 	lostEvents                       int64
-	statuses                         map[string]int
+	codes                            [600]int       // by plain status
+	statuses                         map[string]int // the others
 	total, ttfb                      series
 	phases                           [exchange.NumPhases]series
 	components                       [exchange.NumComponents]series
@@ -63,10 +65,21 @@ func NewSummary(slowest int) *Summary {
 	return &Summary{most: slowest, statuses: map[string]int{}, notes: map[string]int{}}
 }
 
+// outcomes counts all statuses by what they are called.
+func (s *Summary) outcomes() map[string]int {
+	all := maps.Clone(s.statuses)
+	for code, n := range s.codes {
+		if n > 0 {
+			all[strconv.Itoa(code)] += n
+		}
+	}
+	return all
+}
+
 // Len is the number of exchanges added.
 func (s *Summary) Len() int { return int(s.n) }
 
-// Add takes an exchange in. It may keep r.
+// Add takes an exchange in. It keeps a copy of r at most.
 func (s *Summary) Add(r *exchange.Record) {
 	s.n++
 	if r.Connection.Reused {
@@ -83,8 +96,12 @@ func (s *Summary) Add(r *exchange.Record) {
 		bump(s.notes, note, maxReasons)
 	}
 	if r.HTTP != nil {
-		text, _ := status(r, Style{})
-		bump(s.statuses, text, maxStatuses)
+		if h := r.HTTP; h.Reset == "" && h.GRPCStatus == nil && h.Status > 0 && h.Status < len(s.codes) {
+			s.codes[h.Status]++
+		} else {
+			text, _ := status(r, Style{})
+			bump(s.statuses, text, maxStatuses)
+		}
 	}
 
 	s.total.addPaid(r.Total)
@@ -107,9 +124,9 @@ func (s *Summary) Add(r *exchange.Record) {
 	switch {
 	case s.most <= 0:
 	case len(s.slowest) < s.most:
-		heap.Push(&s.slowest, r)
+		heap.Push(&s.slowest, r.Clone())
 	case r.Total > s.slowest[0].Total:
-		s.slowest[0] = r
+		s.slowest[0] = r.Clone()
 		heap.Fix(&s.slowest, 0)
 	}
 }
@@ -183,8 +200,8 @@ func (p *page) summary(s *Summary, extra Extra) {
 	fresh := s.n - s.reused
 	items := []row{head,
 		{{percent(s.reused, s.n) + " on reused connections, " + count(fresh) + " opened one", plain}}}
-	if len(s.statuses) > 0 {
-		items = append(items, row{{"status " + p.top(s.statuses), plain}})
+	if statuses := s.outcomes(); len(statuses) > 0 {
+		items = append(items, row{{"status " + p.top(statuses), plain}})
 	}
 	if s.retransmits > 0 {
 		items = append(items, row{{count(s.retransmits) + " with retransmits", alarm}})

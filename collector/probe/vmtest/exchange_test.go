@@ -120,7 +120,7 @@ func observe(t *testing.T, choice collector.Choice, avoid []string) *observation
 		Choice:  choice,
 		Command: true,
 		Avoid:   avoid,
-		Emit:    func(r *exchange.Record) { o.records = append(o.records, r) },
+		Emit:    func(r *exchange.Record) { o.records = append(o.records, r.Clone()) },
 	})
 	if err != nil {
 		t.Fatalf("open: %+v", err)

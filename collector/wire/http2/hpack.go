@@ -54,6 +54,10 @@ func (d *Decoder) Missed() {
 	d.missed = true
 }
 
+// Changes counts the changes of the dynamic table. A block that made none means
+// the same as long as there are none.
+func (d *Decoder) Changes() uint64 { return d.table.changes }
+
 // SetMaxTableSize says that the reader of these blocks sent
 // SETTINGS_HEADER_TABLE_SIZE. It allows the encoder larger tables; their size
 // changes when the encoder says so (RFC 7541 section 4.2), so until then a

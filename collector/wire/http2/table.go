@@ -18,11 +18,12 @@ type entry struct {
 // harm: nothing refers to it any more. Hence a limit that is not known is
 // taken as none.
 type table struct {
-	ring []entry // of a power of two; ring[newest] is the last one that came in
-	last int     // of the newest, where there is one
-	n    int     // entries
-	size uint32  // of the entries, at most min(max, MaxTable)
-	max  uint32  // the encoder's limit, or noLimit
+	ring    []entry // of a power of two; ring[newest] is the last one that came in
+	last    int     // of the newest, where there is one
+	n       int     // entries
+	size    uint32  // of the entries, at most min(max, MaxTable)
+	max     uint32  // the encoder's limit, or noLimit
+	changes uint64  // times that it was changed
 }
 
 // noLimit is table.max when a size update may have been missed.
@@ -39,6 +40,7 @@ func (t *table) at(i uint64) *entry {
 // add puts an entry in front and evicts what has no more room (RFC 7541
 // section 4.4). One larger than the table leaves it empty.
 func (t *table) add(e entry) {
+	t.changes++
 	if e.size > t.max {
 		t.evict(0)
 		return
@@ -69,12 +71,14 @@ func (t *table) evict(limit uint32) {
 
 // resize obeys a size update, RFC 7541 section 4.3.
 func (t *table) resize(limit uint32) {
+	t.changes++
 	t.max = limit
 	t.evict(min(limit, MaxTable))
 }
 
 // forget drops all entries and what is known of the limit.
 func (t *table) forget() {
+	t.changes++
 	t.evict(0)
 	t.max = noLimit
 }
