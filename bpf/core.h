@@ -26,7 +26,21 @@ struct pt_regs;
 
 #define AF_INET 2
 #define AF_INET6 10
+#define IPPROTO_HOPOPTS 0
 #define IPPROTO_TCP 6
+
+// one_to tells the verifier that n is from 1 to most, which the caller has made
+// sure of. Before Linux 6.8 it learns nothing from a comparison with 0, and
+// refuses to copy what it takes for 0 bytes.
+static __always_inline __u32 one_to(__u32 n, const __u32 most)
+{
+	n--;
+	barrier_var(n);
+	if (n >= most)
+		n = most - 1;
+	barrier_var(n);
+	return n + 1;
+}
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -7,9 +7,8 @@
 
 #include "maps.h"
 
-#define PASSES 8     // events that one call may fill
-#define STEPS 128    // frames or lines looked at for one event
-#define OLD_STEPS 12 // before Linux 5.17, whose verifier follows every turn
+#define PASSES 8  // events that one call may fill
+#define STEPS 128 // frames or lines looked at for one event
 #define SMALL_DATA 256
 #define MIDDLE_DATA 512
 #define LINE_CHUNK 64
@@ -44,15 +43,32 @@ struct source {
 	__u32 base;
 };
 
-static __always_inline long load(const struct source *source, __u32 at, void *to, __u32 len)
+// known returns a source of which the compiler knows what it is: the verifier
+// of Linux 6.1 has forgotten it where bpf_loop() calls, and refuses the other
+// kind's helper.
+static __always_inline struct source known(const struct source *source, const bool packet)
 {
+	struct source known = *source;
+
+	if (!packet)
+		known.skb = NULL;
+	else if (!known.skb)
+		__builtin_unreachable();
+	return known;
+}
+
+// load copies from 1 to most bytes.
+static __always_inline long load(const struct source *source, __u32 at, void *to, __u32 len,
+				 const __u32 most)
+{
+	len = one_to(len, most);
 	if (source->skb)
 		return bpf_skb_load_bytes(source->skb, source->base + at, to, len);
 	return bpf_probe_read_user(to, len, (void *)(source->buffer + at));
 }
 
-// sheet is the event that is being filled, NULL when the ring was full. room
-// is a power of two: what its data was reserved with, less the most that one
+// sheet is the event that is being filled; NULL stands for a sheet that the
+// ring had no room for. room is a power of two: what its data was reserved with, less the most that one
 // step copies. How far it is filled stands in the event, not here: the
 // verifier would follow every value it can take.
 struct sheet {
@@ -65,15 +81,16 @@ struct sheet {
 static __always_inline __u32 put(struct sheet *sheet, const struct source *source, __u32 at,
 				 __u32 len)
 {
-	struct plain_event *event = sheet->event;
+	struct plain_event *event;
 	struct piece *piece;
-	__u64 used, room = sheet->room, where;
+	__u64 used, room, where;
 
 	if (len > PLAIN_COPY)
 		len = PLAIN_COPY;
-	if (!event)
+	if (!sheet)
 		return len; // lost: go on, so that the framing holds
-	barrier_var(event); // no arithmetic on it before the check
+	event = sheet->event;
+	room = sheet->room;
 	used = event->data_len;
 	if (used + sizeof(*piece) >= room)
 		return 0;
@@ -87,10 +104,9 @@ static __always_inline __u32 put(struct sheet *sheet, const struct source *sourc
 		used += sizeof(*piece);
 	}
 	where = used & (room - 1);
-	barrier_var(len); // the verifier has to see the next check
-	if (len == 0 || len > PLAIN_COPY)
+	if (len == 0)
 		return 0;
-	if (load(source, at, event->data + where, len)) {
+	if (load(source, at, event->data + where, len, PLAIN_COPY)) {
 		count(REASON_CALL_UNREAD);
 		return 0;
 	}
@@ -139,12 +155,11 @@ static __always_inline __u32 step_frame(struct sheet *sheet, const struct source
 	n = FRAME_HEADER - (stream->have & 15);
 	if (n > left)
 		n = left;
-	barrier_var(n);
-	if (n == 0 || n > FRAME_HEADER)
+	if (n == 0)
 		return 0;
 	if (put(sheet, source, at, n) < n)
 		return 0;
-	if (load(source, at, &stream->header[stream->have & 7], n))
+	if (load(source, at, &stream->header[stream->have & 7], n, FRAME_HEADER))
 		return 0;
 	stream->have += n;
 	if (stream->have < FRAME_HEADER)
@@ -314,12 +329,11 @@ static __always_inline __u32 step_line(struct sheet *sheet, const struct source 
 		return n;
 	}
 	// What follows must not be undone because the event is full.
-	if (sheet->event && sheet->event->data_len + 2 * sizeof(struct piece) >= sheet->room)
+	if (sheet && sheet->event->data_len + 2 * sizeof(struct piece) >= sheet->room)
 		return 0;
-	barrier_var(n);
-	if (n == 0 || n > LINE_CHUNK)
+	if (n == 0)
 		return 0;
-	if (load(source, at, line.byte, n)) {
+	if (load(source, at, line.byte, n, LINE_CHUNK)) {
 		count(REASON_CALL_UNREAD);
 		return 0;
 	}
@@ -359,20 +373,19 @@ struct passage {
 	__u32 seq_lo, seq_hi;
 	__u32 pid, tid;
 	__u64 now, enter;
-	__u16 flags;
 };
 
 // detect decides by a direction's first bytes what the connection speaks. An
 // HTTP/2 server may speak first: its preface is a SETTINGS frame (RFC 9113
 // section 3.4).
 static __always_inline void detect(struct conn_state *state, struct stream *stream,
-				   const struct passage *passage, bool request)
+				   const struct source *source, __u32 bytes, bool request)
 {
 	__u64 first = 0;
 
 	stream->begun = 1;
-	if (passage->bytes >= sizeof(first))
-		load(&passage->source, 0, &first, sizeof(first));
+	if (bytes >= sizeof(first))
+		load(source, 0, &first, sizeof(first), sizeof(first));
 	if (request && first == WORD('P', 'R', 'I', ' ', '*', ' ', 'H', 'T')) {
 		state->protocol = PROTO_HTTP2;
 		stream->remain = stream->copy = PREFACE_LEN;
@@ -402,7 +415,7 @@ static __always_inline bool ends_chunks(const struct source *source, __u32 bytes
 {
 	__u8 last[5];
 
-	if (bytes < sizeof(last) || load(source, bytes - sizeof(last), last, sizeof(last)))
+	if (bytes < sizeof(last) || load(source, bytes - sizeof(last), last, sizeof(last), sizeof(last)))
 		return false;
 	return last[0] == '0' && last[1] == '\r' && last[2] == '\n' && last[3] == '\r' &&
 	       last[4] == '\n';
@@ -427,26 +440,50 @@ static __always_inline long scan_step(struct scan_run *run, __u32 n)
 	return !n || run->stream->at >= run->passage->bytes;
 }
 
-// scan_frames and scan_lines are the loops' bodies: one for each protocol,
-// since the verifier's work is the product of what a loop can do.
-static long scan_frames(__u32 index, struct scan_run *run)
+// step_frames and step_lines take a step through what the connection speaks.
+static __always_inline long step_frames(struct scan_run *run, struct sheet *sheet,
+					const bool packet)
 {
+	struct source source = known(&run->passage->source, packet);
 	__u32 at = run->stream->at, bytes = run->passage->bytes;
 
 	if (at >= bytes)
 		return 1;
-	return scan_step(run, step_frame(&run->sheet, &run->passage->source, run->stream, at,
-					 bytes - at));
+	return scan_step(run, step_frame(sheet, &source, run->stream, at, bytes - at));
 }
 
-static long scan_lines(__u32 index, struct scan_run *run)
+static __always_inline long step_lines(struct scan_run *run, struct sheet *sheet, const bool packet)
 {
+	struct source source = known(&run->passage->source, packet);
 	__u32 at = run->stream->at, bytes = run->passage->bytes;
 
 	if (at >= bytes)
 		return 1;
-	return scan_step(run, step_line(&run->sheet, &run->passage->source, run->state, run->stream,
-					at, bytes - at, run->request));
+	return scan_step(run, step_line(sheet, &source, run->state, run->stream, at, bytes - at,
+					run->request));
+}
+
+// The loops' bodies: one for each protocol, since the verifier's work is the
+// product of what a loop can do.
+
+static long library_frames(__u32 index, struct scan_run *run)
+{
+	return step_frames(run, &run->sheet, false);
+}
+
+static long library_lines(__u32 index, struct scan_run *run)
+{
+	return step_lines(run, &run->sheet, false);
+}
+
+static long packet_frames(__u32 index, struct scan_run *run)
+{
+	return step_frames(run, &run->sheet, true);
+}
+
+static long packet_lines(__u32 index, struct scan_run *run)
+{
+	return step_lines(run, &run->sheet, true);
 }
 
 // RESERVE makes an event whose data has the given room.
@@ -454,101 +491,323 @@ static long scan_lines(__u32 index, struct scan_run *run)
 	bpf_ringbuf_reserve(&events,                                                              \
 			    __builtin_offsetof(struct plain_event, data) + (room) + PLAIN_COPY, 0)
 
-// begin_sheet reserves the next event, a small one where that is likely to do.
-static __always_inline void begin_sheet(struct scan_run *run)
+// reserve makes the next event, a small one where that is likely to do.
+static __always_inline struct plain_event *reserve(struct scan_run *run)
 {
 	struct stream *stream = run->stream;
 	__u32 bytes = run->passage->bytes;
-	struct plain_event *event;
 
 	if (bytes <= SMALL_DATA / 2 || (stream->remain >= bytes - stream->at && !stream->copy) ||
 	    run->state->protocol >= PROTO_OTHER) {
 		run->sheet.room = SMALL_DATA;
-		event = RESERVE(SMALL_DATA);
-	} else if (bytes <= MIDDLE_DATA - SMALL_DATA / 4) {
+		return RESERVE(SMALL_DATA);
+	}
+	if (bytes <= MIDDLE_DATA - SMALL_DATA / 4) {
 		run->sheet.room = MIDDLE_DATA;
-		event = RESERVE(MIDDLE_DATA);
-	} else {
-		run->sheet.room = PLAIN_DATA;
-		event = RESERVE(PLAIN_DATA);
+		return RESERVE(MIDDLE_DATA);
 	}
-	run->sheet.event = event;
-	if (event) {
-		event->data_len = 0;
-		event->last_piece = 0;
-		event->last_end = 0;
-	}
+	run->sheet.room = PLAIN_DATA;
+	return RESERVE(PLAIN_DATA);
 }
 
-// end_sheet sends the event. It returns 1 when the passage has ended.
-static __always_inline long end_sheet(struct scan_run *run)
+// begin_sheet notes where the event's plaintext belongs.
+static __always_inline void begin_sheet(struct scan_run *run, struct plain_event *event)
 {
-	struct plain_event *event = run->sheet.event;
 	const struct passage *passage = run->passage;
+
+	event->hdr.ts = passage->now;
+	event->hdr.conn = run->state->conn;
+	event->hdr.kind = KIND_PLAIN;
+	event->hdr.dir = run->dir;
+	event->enter = passage->enter;
+	event->offset = run->stream->offset;
+	event->bytes = passage->bytes;
+	event->seq_lo = passage->seq_lo;
+	event->seq_hi = passage->seq_hi;
+	event->pid = passage->pid;
+	event->tid = passage->tid;
+}
+
+static __always_inline void clear_sheet(struct scan_run *run, struct plain_event *event)
+{
+	run->stream->passes--;
+	run->sheet.event = event;
+	event->data_len = 0;
+	event->last_piece = 0;
+	event->last_end = 0;
+}
+
+// end_sheet completes the event. It returns 1 when the passage has ended.
+static __always_inline long end_sheet(struct scan_run *run, struct plain_event *event,
+				      const bool packet)
+{
+	struct source source = known(&run->passage->source, packet);
+	__u16 flags = packet ? 0 : FLAG_TLS;
+	__u32 bytes = run->passage->bytes;
 	struct conn_state *state = run->state;
 	struct stream *stream = run->stream;
-	__u16 flags = passage->flags;
 
-	run->sheet.event = NULL;
-	run->sheet.room = 0;
 	if (stream->gap)
 		flags |= FLAG_GAP;
-	if (stream->at < passage->bytes) {
-		if (!stream->passes || (event && !stream->taken && !event->data_len)) {
+	if (stream->at < bytes) {
+		if (!stream->passes || (!stream->taken && !event->data_len)) {
 			flags |= FLAG_SHORT;
 			count(REASON_SCAN_LIMIT);
 		} else {
 			flags |= FLAG_MORE;
 		}
 	} else if (state->protocol == PROTO_HTTP1 && stream->state == STREAM_UNTIL &&
-		   stream->body == BODY_CHUNKED && ends_chunks(&passage->source, passage->bytes)) {
+		   stream->body == BODY_CHUNKED && ends_chunks(&source, bytes)) {
 		flags |= FLAG_CHUNK_END;
 		stream->state = STREAM_HEAD;
 	}
-	if (!event) {
-		count(REASON_RING_FULL);
-		__sync_fetch_and_add(&state->lost, 1);
-		stream->gap = 1;
-		return !(flags & FLAG_MORE);
-	}
 	stream->gap = 0;
-	event->hdr.ts = passage->now;
-	event->hdr.conn = state->conn;
 	event->hdr.lost = state->lost;
-	event->hdr.kind = KIND_PLAIN;
-	event->hdr.dir = run->dir;
 	event->hdr.flags = flags;
-	event->enter = passage->enter;
-	event->offset = stream->offset;
-	event->bytes = passage->bytes;
-	event->seq_lo = passage->seq_lo;
-	event->seq_hi = passage->seq_hi;
-	event->pid = passage->pid;
-	event->tid = passage->tid;
 	event->protocol = state->protocol;
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return !(flags & FLAG_MORE);
 }
 
-// scan_pass fills one event.
-static long scan_pass(__u32 index, struct scan_run *run)
+// lost_sheet notes that there was no room for an event.
+static __always_inline void lost_sheet(struct scan_run *run)
 {
+	count(REASON_RING_FULL);
+	__sync_fetch_and_add(&run->state->lost, 1);
+	run->stream->gap = 1;
+}
+
+// The verifier follows a global function once, whatever calls it. But such a
+// function takes numbers only, and has to find the rest in maps.
+
+// GLOBAL_RUN declares run, for a global function's arguments.
+#define GLOBAL_RUN(run, packet_or_null, conn_state, direction, where, length)                     \
+	struct passage passage = {                                                                \
+		.source = {.skb = (packet_or_null), .buffer = (where), .base = (where)},          \
+		.bytes = (length),                                                                \
+	};                                                                                        \
+	struct scan_run run = {                                                                   \
+		.sheet = {.room = PLAIN_DATA},                                                    \
+		.passage = &passage,                                                              \
+		.state = (conn_state),                                                            \
+		.stream = &(conn_state)->stream[(direction) & 1],                                 \
+		.dir = (direction),                                                               \
+		.request = ((direction) == DIR_OUT) == ((conn_state)->role == ROLE_CLIENT),       \
+	}
+
+static __always_inline int lost_step(struct __sk_buff *skb, __u64 conn, __u32 dir, __u64 where,
+				     __u32 bytes, const bool packet)
+{
+	struct conn_state *state = bpf_map_lookup_elem(&conns, &conn);
+
+	if (!state)
+		return 1;
+	GLOBAL_RUN(run, skb, state, dir, where, bytes);
+	if (state->protocol == PROTO_HTTP2)
+		return step_frames(&run, NULL, packet);
+	return step_lines(&run, NULL, packet);
+}
+
+// lost_step_library and lost_step_packet take a step without an event, so that
+// the framing holds where the ring is full.
+__noinline int lost_step_library(__u64 conn, __u32 dir, __u64 buffer, __u32 bytes)
+{
+	return lost_step(NULL, conn, dir, buffer, bytes, false);
+}
+
+__noinline int lost_step_packet(struct __sk_buff *skb, __u64 conn, __u32 dir, __u32 base,
+				__u32 bytes)
+{
+	return lost_step(skb, conn, dir, base, bytes, true);
+}
+
+// lost_steps_library and lost_steps_packet go through what one event would hold.
+__noinline int lost_steps_library(__u64 conn, __u32 dir, __u64 buffer, __u32 bytes)
+{
+	for (int i = 0; i < STEPS; i++)
+		if (lost_step_library(conn, dir, buffer, bytes))
+			break;
+	return 0;
+}
+
+__noinline int lost_steps_packet(struct __sk_buff *skb, __u64 conn, __u32 dir, __u32 base,
+				 __u32 bytes)
+{
+	for (int i = 0; i < STEPS; i++)
+		if (lost_step_packet(skb, conn, dir, base, bytes))
+			break;
+	return 0;
+}
+
+static __always_inline long lost_pass(struct scan_run *run, const bool packet)
+{
+	const struct source *source = &run->passage->source;
+	__u32 dir = run->dir, bytes = run->passage->bytes;
+	__u8 protocol = run->state->protocol;
+	__u64 conn = run->state->conn;
+
+	lost_sheet(run);
 	run->stream->passes--;
-	begin_sheet(run);
+	if (protocol != PROTO_HTTP2 && protocol != PROTO_HTTP1)
+		return 1;
+	if (packet)
+		lost_steps_packet(source->skb, conn, dir, source->base, bytes);
+	else
+		lost_steps_library(conn, dir, source->buffer, bytes);
+	return run->stream->at >= bytes;
+}
+
+// scan_pass fills one event. Whether there is one is asked once: the verifier
+// of Linux 6.1 takes a second check for one that can fail, and misses the event
+// on that path.
+static __always_inline long scan_pass(struct scan_run *run, const bool packet)
+{
+	struct plain_event *event = reserve(run);
+	long ended;
+
+	if (!event)
+		return lost_pass(run, packet);
+	begin_sheet(run, event);
+	clear_sheet(run, event);
 	if (run->state->protocol == PROTO_HTTP2)
-		bpf_loop(STEPS, scan_frames, run, 0);
+		bpf_loop(STEPS, packet ? packet_frames : library_frames, run, 0);
 	else if (run->state->protocol == PROTO_HTTP1)
-		bpf_loop(STEPS, scan_lines, run, 0);
+		bpf_loop(STEPS, packet ? packet_lines : library_lines, run, 0);
 	else
 		run->stream->at = run->passage->bytes;
-	return end_sheet(run);
+	ended = end_sheet(run, event, packet);
+	run->sheet.event = NULL;
+	run->sheet.room = 0;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	return ended;
+}
+
+static long library_pass(__u32 index, struct scan_run *run)
+{
+	return scan_pass(run, false);
+}
+
+static long packet_pass(__u32 index, struct scan_run *run)
+{
+	return scan_pass(run, true);
+}
+
+// Before Linux 5.17 there is no bpf_loop(), and the verifier follows every turn
+// of a loop: so the turn is a global function. It cannot be given an event of
+// the ring buffer: the event is made in a map and copied.
+
+static __always_inline struct plain_event *draft_of(struct __sk_buff *skb, __u32 dir,
+						    const bool packet)
+{
+	struct segment_drafts *drafts;
+	struct bpf_sock *sk;
+	__u32 zero = 0;
+
+	if (!packet)
+		return bpf_map_lookup_elem(&library_draft, &zero);
+	sk = skb->sk;
+	if (!sk)
+		return NULL;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return NULL;
+	drafts = bpf_sk_storage_get(&socket_drafts, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!drafts)
+		return NULL;
+	return &drafts->event[dir & 1];
+}
+
+static __always_inline int old_step(struct __sk_buff *skb, __u64 conn, __u32 dir, __u64 where,
+				    __u32 bytes, const bool packet)
+{
+	struct conn_state *state = bpf_map_lookup_elem(&conns, &conn);
+	struct plain_event *event = draft_of(skb, dir, packet);
+
+	if (!state || !event)
+		return 1;
+	GLOBAL_RUN(run, skb, state, dir, where, bytes);
+	run.sheet.event = event;
+	if (state->protocol == PROTO_HTTP2)
+		return step_frames(&run, &run.sheet, packet);
+	return step_lines(&run, &run.sheet, packet);
+}
+
+__noinline int old_step_library(__u64 conn, __u32 dir, __u64 buffer, __u32 bytes)
+{
+	return old_step(NULL, conn, dir, buffer, bytes, false);
+}
+
+__noinline int old_step_packet(struct __sk_buff *skb, __u64 conn, __u32 dir, __u32 base,
+			       __u32 bytes)
+{
+	return old_step(skb, conn, dir, base, bytes, true);
+}
+
+static __always_inline int old_pass(struct __sk_buff *skb, __u64 conn, __u32 dir, __u64 where,
+				    __u32 bytes, const bool packet)
+{
+	struct conn_state *state = bpf_map_lookup_elem(&conns, &conn);
+	struct plain_event *event = draft_of(skb, dir, packet);
+	__u32 len;
+	int ended;
+
+	if (!state || !event)
+		return 1;
+	GLOBAL_RUN(run, skb, state, dir, where, bytes);
+	clear_sheet(&run, event);
+	if (state->protocol == PROTO_HTTP2 || state->protocol == PROTO_HTTP1) {
+		for (int i = 0; i < STEPS; i++)
+			if (packet ? old_step_packet(skb, conn, dir, where, bytes) :
+				     old_step_library(conn, dir, where, bytes))
+				break;
+	} else {
+		run.stream->at = bytes;
+	}
+	ended = end_sheet(&run, event, packet);
+	len = event->data_len;
+	if (len > sizeof(event->data) ||
+	    bpf_ringbuf_output(&events, event, __builtin_offsetof(struct plain_event, data) + len,
+			       BPF_RB_NO_WAKEUP))
+		lost_sheet(&run);
+	return ended;
+}
+
+__noinline int old_pass_library(__u64 conn, __u32 dir, __u64 buffer, __u32 bytes)
+{
+	return old_pass(NULL, conn, dir, buffer, bytes, false);
+}
+
+__noinline int old_pass_packet(struct __sk_buff *skb, __u64 conn, __u32 dir, __u32 base,
+			       __u32 bytes)
+{
+	return old_pass(skb, conn, dir, base, bytes, true);
+}
+
+static __always_inline void old_scan(struct scan_run *run, const bool packet)
+{
+	const struct source *source = &run->passage->source;
+	__u32 dir = run->dir, bytes = run->passage->bytes;
+	struct plain_event *event = draft_of(source->skb, dir, packet);
+	__u64 conn = run->state->conn;
+
+	if (!event) {
+		count(REASON_STORAGE_FAILED);
+		__sync_fetch_and_add(&run->state->lost, 1);
+		return;
+	}
+	begin_sheet(run, event);
+	for (int i = 0; i < PASSES; i++)
+		if (packet ? old_pass_packet(source->skb, conn, dir, source->base, bytes) :
+			     old_pass_library(conn, dir, source->buffer, bytes))
+			break;
 }
 
 // scan reports one passage of plaintext, in as many events as its heads need.
-// old is for kernels without bpf_loop().
+// packet says which kind of source it has, old is for kernels without
+// bpf_loop().
 static __always_inline void scan(struct conn_state *state, enum direction dir,
-				 const struct passage *passage, const bool old)
+				 const struct passage *passage, const bool packet, const bool old)
 {
+	struct source source = known(&passage->source, packet);
 	struct stream *stream = &state->stream[dir & 1];
 	struct scan_run run = {
 		.passage = passage,
@@ -559,26 +818,13 @@ static __always_inline void scan(struct conn_state *state, enum direction dir,
 	};
 
 	stream->at = 0;
-	stream->passes = old ? 0 : PASSES;
+	stream->passes = PASSES;
 	if (!stream->begun)
-		detect(state, stream, passage, run.request);
-	if (old) {
-		begin_sheet(&run);
-		if (state->protocol == PROTO_HTTP2) {
-			for (int i = 0; i < OLD_STEPS; i++)
-				if (scan_frames(i, &run))
-					break;
-		} else if (state->protocol == PROTO_HTTP1) {
-			for (int i = 0; i < OLD_STEPS; i++)
-				if (scan_lines(i, &run))
-					break;
-		} else {
-			stream->at = passage->bytes;
-		}
-		end_sheet(&run);
-	} else {
-		bpf_loop(PASSES, scan_pass, &run, 0);
-	}
+		detect(state, stream, &source, passage->bytes, run.request);
+	if (old)
+		old_scan(&run, packet);
+	else
+		bpf_loop(PASSES, packet ? packet_pass : library_pass, &run, 0);
 	if (stream->gap || stream->at < passage->bytes) {
 		// What is left of the frame would reach the collector without
 		// its beginning.
@@ -634,5 +880,5 @@ static __always_inline void scan_segment(struct __sk_buff *skb, struct socket_st
 	passage.seq_lo = seq;
 	passage.seq_hi = seq + len;
 	passage.now = passage.enter = now;
-	scan(state, dir, &passage, old);
+	scan(state, dir, &passage, true, old);
 }

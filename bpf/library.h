@@ -94,7 +94,6 @@ static __always_inline void on_call_return(__s64 result, const bool old)
 	passage.tid = id;
 	passage.now = bpf_ktime_get_ns();
 	passage.enter = call->enter;
-	passage.flags = FLAG_TLS;
 	if (call->dir == DIR_OUT) {
 		passage.seq_lo = state->writing ? state->write_lo : state->sent;
 		passage.seq_hi = state->sent;
@@ -103,7 +102,7 @@ static __always_inline void on_call_return(__s64 result, const bool old)
 		passage.seq_lo = state->record_lo;
 		passage.seq_hi = state->received;
 	}
-	scan(state, call->dir, &passage, old);
+	scan(state, call->dir, &passage, false, old);
 }
 
 // on_sent runs when a thread has handed bytes to any socket.

@@ -184,6 +184,30 @@ struct {
 	__type(value, struct call);
 } calls SEC(".maps");
 
+// Events of plaintext are made here, not in the ring buffer, before Linux 5.17.
+
+// library_draft: the return probe writes and reads it within one call. No other
+// runs on that CPU meanwhile: before 5.17 a uprobe is not preempted.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct plain_event);
+} library_draft SEC(".maps");
+
+struct segment_drafts {
+	struct plain_event event[2]; // by direction
+};
+
+// socket_drafts: a packet of a watched connection without TLS inserts; packets
+// write and read their own socket's; the kernel deletes with the socket.
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct segment_drafts);
+} socket_drafts SEC(".maps");
+
 // socket_calls: kprobes insert the socket of a thread's send or receive and
 // their return probes read and delete it; not loaded where tracepoints serve.
 struct {

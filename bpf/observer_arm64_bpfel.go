@@ -190,6 +190,11 @@ type ObserverRecvEvent struct {
 	Bytes uint32
 }
 
+type ObserverSegmentDrafts struct {
+	_     structs.HostLayout
+	Event [2]ObserverPlainEvent
+}
+
 type ObserverSegmentEvent struct {
 	_        structs.HostLayout
 	Hdr      ObserverEventHeader
@@ -241,11 +246,13 @@ const (
 	ObserverMapComms              = "comms"
 	ObserverMapConns              = "conns"
 	ObserverMapEvents             = "events"
+	ObserverMapLibraryDraft       = "library_draft"
 	ObserverMapOwners             = "owners"
 	ObserverMapPorts              = "ports"
 	ObserverMapReasons            = "reasons"
 	ObserverMapSessions           = "sessions"
 	ObserverMapSocketCalls        = "socket_calls"
+	ObserverMapSocketDrafts       = "socket_drafts"
 	ObserverMapSockets            = "sockets"
 	ObserverMapTargets            = "targets"
 	ObserverMapTraffic            = "traffic"
@@ -356,19 +363,21 @@ type ObserverProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ObserverMapSpecs struct {
-	Calls       *ebpf.MapSpec `ebpf:"calls"`
-	Cidrs       *ebpf.MapSpec `ebpf:"cidrs"`
-	Comms       *ebpf.MapSpec `ebpf:"comms"`
-	Conns       *ebpf.MapSpec `ebpf:"conns"`
-	Events      *ebpf.MapSpec `ebpf:"events"`
-	Owners      *ebpf.MapSpec `ebpf:"owners"`
-	Ports       *ebpf.MapSpec `ebpf:"ports"`
-	Reasons     *ebpf.MapSpec `ebpf:"reasons"`
-	Sessions    *ebpf.MapSpec `ebpf:"sessions"`
-	SocketCalls *ebpf.MapSpec `ebpf:"socket_calls"`
-	Sockets     *ebpf.MapSpec `ebpf:"sockets"`
-	Targets     *ebpf.MapSpec `ebpf:"targets"`
-	Traffic     *ebpf.MapSpec `ebpf:"traffic"`
+	Calls        *ebpf.MapSpec `ebpf:"calls"`
+	Cidrs        *ebpf.MapSpec `ebpf:"cidrs"`
+	Comms        *ebpf.MapSpec `ebpf:"comms"`
+	Conns        *ebpf.MapSpec `ebpf:"conns"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	LibraryDraft *ebpf.MapSpec `ebpf:"library_draft"`
+	Owners       *ebpf.MapSpec `ebpf:"owners"`
+	Ports        *ebpf.MapSpec `ebpf:"ports"`
+	Reasons      *ebpf.MapSpec `ebpf:"reasons"`
+	Sessions     *ebpf.MapSpec `ebpf:"sessions"`
+	SocketCalls  *ebpf.MapSpec `ebpf:"socket_calls"`
+	SocketDrafts *ebpf.MapSpec `ebpf:"socket_drafts"`
+	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
+	Targets      *ebpf.MapSpec `ebpf:"targets"`
+	Traffic      *ebpf.MapSpec `ebpf:"traffic"`
 }
 
 // ObserverVariableSpecs contains global variables before they are loaded into the kernel.
@@ -404,19 +413,21 @@ func (o *ObserverObjects) Close() error {
 //
 // It can be passed to LoadObserverObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ObserverMaps struct {
-	Calls       *ebpf.Map `ebpf:"calls"`
-	Cidrs       *ebpf.Map `ebpf:"cidrs"`
-	Comms       *ebpf.Map `ebpf:"comms"`
-	Conns       *ebpf.Map `ebpf:"conns"`
-	Events      *ebpf.Map `ebpf:"events"`
-	Owners      *ebpf.Map `ebpf:"owners"`
-	Ports       *ebpf.Map `ebpf:"ports"`
-	Reasons     *ebpf.Map `ebpf:"reasons"`
-	Sessions    *ebpf.Map `ebpf:"sessions"`
-	SocketCalls *ebpf.Map `ebpf:"socket_calls"`
-	Sockets     *ebpf.Map `ebpf:"sockets"`
-	Targets     *ebpf.Map `ebpf:"targets"`
-	Traffic     *ebpf.Map `ebpf:"traffic"`
+	Calls        *ebpf.Map `ebpf:"calls"`
+	Cidrs        *ebpf.Map `ebpf:"cidrs"`
+	Comms        *ebpf.Map `ebpf:"comms"`
+	Conns        *ebpf.Map `ebpf:"conns"`
+	Events       *ebpf.Map `ebpf:"events"`
+	LibraryDraft *ebpf.Map `ebpf:"library_draft"`
+	Owners       *ebpf.Map `ebpf:"owners"`
+	Ports        *ebpf.Map `ebpf:"ports"`
+	Reasons      *ebpf.Map `ebpf:"reasons"`
+	Sessions     *ebpf.Map `ebpf:"sessions"`
+	SocketCalls  *ebpf.Map `ebpf:"socket_calls"`
+	SocketDrafts *ebpf.Map `ebpf:"socket_drafts"`
+	Sockets      *ebpf.Map `ebpf:"sockets"`
+	Targets      *ebpf.Map `ebpf:"targets"`
+	Traffic      *ebpf.Map `ebpf:"traffic"`
 }
 
 func (m *ObserverMaps) Close() error {
@@ -426,11 +437,13 @@ func (m *ObserverMaps) Close() error {
 		m.Comms,
 		m.Conns,
 		m.Events,
+		m.LibraryDraft,
 		m.Owners,
 		m.Ports,
 		m.Reasons,
 		m.Sessions,
 		m.SocketCalls,
+		m.SocketDrafts,
 		m.Sockets,
 		m.Targets,
 		m.Traffic,

@@ -65,7 +65,6 @@ static __always_inline void report_record(struct __sk_buff *skb, struct socket_s
 		if (walk->ciphered && (bpf_skb_load_bytes(skb, at, &message, 1) ||
 				       (message != CLIENT_HELLO && message != SERVER_HELLO)))
 			n = 0;
-		barrier_var(n);
 	}
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
@@ -83,8 +82,11 @@ static __always_inline void report_record(struct __sk_buff *skb, struct socket_s
 	event->length = length;
 	event->version = walk->header[1] << 8 | walk->header[2];
 	event->type = type;
-	if (n > 0 && n <= RECORD_DATA && !bpf_skb_load_bytes(skb, at, event->data, n))
-		event->data_len = n;
+	if (n) {
+		n = one_to(n, RECORD_DATA);
+		if (!bpf_skb_load_bytes(skb, at, event->data, n))
+			event->data_len = n;
+	}
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
@@ -113,9 +115,9 @@ static __always_inline void walk_records(struct __sk_buff *skb, struct socket_st
 		n = RECORD_HEADER - (walk->have & 7);
 		if (n > len - at)
 			n = len - at;
-		barrier_var(n); // the verifier has to see the next check
-		if (n == 0 || n > RECORD_HEADER)
+		if (n == 0)
 			return;
+		n = one_to(n, RECORD_HEADER);
 		if (bpf_skb_load_bytes(skb, headers + at, &walk->header[walk->have & 7], n)) {
 			count(REASON_HEADER_UNREAD);
 			walk->left = 0;

@@ -180,6 +180,24 @@ static __always_inline void lost_segment(struct socket_state *socket)
 	}
 }
 
+// ip_header returns where the TCP header begins, 0 when that cannot be told. A
+// packet of more than 64 KiB (IPv6 GSO before Linux 7.0) has a hop-by-hop
+// header (RFC 2675).
+static __always_inline __u32 ip_header(struct __sk_buff *skb)
+{
+	__u8 ip[8], option[2];
+
+	if (bpf_skb_load_bytes(skb, 0, ip, sizeof(ip)))
+		return 0;
+	if (ip[0] >> 4 == 4)
+		return (ip[0] & 15) * 4;
+	if (ip[6] != IPPROTO_HOPOPTS)
+		return ip[6] == IPPROTO_TCP ? 40 : 0;
+	if (bpf_skb_load_bytes(skb, 40, option, sizeof(option)) || option[0] != IPPROTO_TCP)
+		return 0;
+	return 48 + option[1] * 8;
+}
+
 static __always_inline void on_segment(struct __sk_buff *skb, enum direction dir,
 				       const bool old)
 {
@@ -190,7 +208,6 @@ static __always_inline void on_segment(struct __sk_buff *skb, enum direction dir
 	struct tcp_header tcp;
 	__u32 headers, len, seq, key = dir;
 	__u64 now, *bytes;
-	__u8 version;
 	bool quiet;
 
 	if (!sk)
@@ -203,12 +220,8 @@ static __always_inline void on_segment(struct __sk_buff *skb, enum direction dir
 		return; // not watched: nearly all leave here
 
 	now = bpf_ktime_get_ns();
-	if (bpf_skb_load_bytes(skb, 0, &version, 1)) {
-		count(REASON_HEADER_UNREAD);
-		return;
-	}
-	headers = version >> 4 == 4 ? (version & 15) * 4 : 40;
-	if (bpf_skb_load_bytes(skb, headers, &tcp, sizeof(tcp))) {
+	headers = ip_header(skb);
+	if (!headers || bpf_skb_load_bytes(skb, headers, &tcp, sizeof(tcp))) {
 		count(REASON_HEADER_UNREAD);
 		return;
 	}

@@ -28,6 +28,8 @@ import (
 const (
 	answerBytes = 40_000
 	uploadBytes = 300_000
+	// fillers are fields of an answer: more than one event holds.
+	fillers = 150
 	// think is the least that the server takes for an answer.
 	think = 20 * time.Millisecond
 )
@@ -69,6 +71,10 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		return // the client is told by the broken answer
 	}
 	time.Sleep(think)
+	for i := range fillers {
+		w.Header().Set(fmt.Sprintf("X-Filler-%d", i), "of no use to anybody")
+	}
+	w.Header().Set("Server", "vmtest")
 	if r.ProtoMajor == 1 {
 		// In HTTP/2 curl would not wait for the frame that ends the answer.
 		w.Header().Set("Content-Length", strconv.Itoa(answerBytes))
@@ -99,6 +105,29 @@ func serve(t *testing.T, secure, v6 bool) netip.AddrPort {
 	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
+// end is a kind of server.
+type end struct{ secure, v6 bool }
+
+// servers starts one of each kind.
+func servers(t *testing.T) map[end]netip.AddrPort {
+	t.Helper()
+	peers := make(map[end]netip.AddrPort)
+	for _, e := range []end{{false, false}, {false, true}, {true, false}, {true, true}} {
+		peers[e] = serve(t, e.secure, e.v6)
+	}
+	return peers
+}
+
+// bodyFile is a file to upload.
+func bodyFile(t *testing.T) string {
+	t.Helper()
+	body := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(body, bytes.Repeat([]byte("y"), uploadBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
 // observation is an observer of this process's children that runs.
 type observation struct {
 	observer *collector.Observer
@@ -107,7 +136,7 @@ type observation struct {
 	ended    chan error
 }
 
-func observe(t *testing.T, choice collector.Choice, avoid []string) *observation {
+func observe(t *testing.T, cfg collector.Config) *observation {
 	t.Helper()
 	curl, err := exec.LookPath("curl")
 	if err != nil {
@@ -115,13 +144,10 @@ func observe(t *testing.T, choice collector.Choice, avoid []string) *observation
 	}
 	o := &observation{ended: make(chan error, 1)}
 	begin := time.Now()
-	o.observer, err = collector.Open(collector.Config{
-		Logger:  slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Choice:  choice,
-		Command: true,
-		Avoid:   avoid,
-		Emit:    func(r *exchange.Record) { o.records = append(o.records, r.Clone()) },
-	})
+	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg.Command = true
+	cfg.Emit = func(r *exchange.Record) { o.records = append(o.records, r.Clone()) }
+	o.observer, err = collector.Open(cfg)
 	if err != nil {
 		t.Fatalf("open: %+v", err)
 	}
@@ -179,18 +205,10 @@ func (f fetch) run(t *testing.T, peer netip.AddrPort, body string) ran {
 // TestExchanges observes curl by every hook that this kernel offers.
 func TestExchanges(t *testing.T) {
 	offer := offers(t)
-	body := filepath.Join(t.TempDir(), "body")
-	if err := os.WriteFile(body, bytes.Repeat([]byte("y"), uploadBytes), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	type end struct{ secure, v6 bool }
-	peers := make(map[end]netip.AddrPort)
-	for _, e := range []end{{false, false}, {false, true}, {true, false}, {true, true}} {
-		peers[e] = serve(t, e.secure, e.v6)
-	}
+	body, peers := bodyFile(t), servers(t)
 	for i, way := range ways(offer) {
 		t.Run(fmt.Sprintf("choice %d", i+1), func(t *testing.T) {
-			o := observe(t, collector.Choice{}, avoid(offer, way))
+			o := observe(t, collector.Config{Avoid: avoid(offer, way)})
 			var runs []ran
 			for _, f := range fetches() {
 				runs = append(runs, f.run(t, peers[end{f.secure, f.v6}], body))
@@ -220,6 +238,35 @@ func TestExchanges(t *testing.T) {
 			for path := range byPath {
 				t.Errorf("%s: a record of nothing that was done", path)
 			}
+		})
+	}
+}
+
+// TestRingFull checks that what does not fit is counted and marked, with an
+// event made in the ring and with one copied to it.
+func TestRingFull(t *testing.T) {
+	offer := offers(t)
+	all := ways(offer)
+	body, peers := bodyFile(t), servers(t)
+	for name, way := range map[string]map[probe.Purpose]string{"best": all[0], "last": all[len(all)-1]} {
+		t.Run(name, func(t *testing.T) {
+			o := observe(t, collector.Config{Avoid: avoid(offer, way), RingSize: uint32(os.Getpagesize())})
+			for _, f := range fetches() {
+				f.run(t, peers[end{f.secure, f.v6}], body)
+			}
+			records, report := o.end(t)
+			if report.Reasons["ring_full"] == 0 {
+				t.Errorf("a page was enough: %v", report.Reasons)
+			}
+			if report.Residuals > 0 || report.Undecoded > 0 {
+				t.Errorf("%d records do not add up, %d events undecoded", report.Residuals, report.Undecoded)
+			}
+			for _, r := range records {
+				if r.Quality.Complete && r.Quality.LostEvents == 0 && r.HTTP.ResponseBodyBytes != answerBytes {
+					t.Errorf("not marked: %+v %+v %+v", r.Connection, r.HTTP, r.Quality)
+				}
+			}
+			t.Logf("%d records; %v", len(records), report.Reasons)
 		})
 	}
 }
@@ -273,6 +320,7 @@ func (run ran) check(r *exchange.Record, index int) (wrong []string) {
 	is("status", r.HTTP.Status, http.StatusOK)
 	is("request body", r.HTTP.RequestBodyBytes, int64(sent))
 	is("response body", r.HTTP.ResponseBodyBytes, int64(answerBytes))
+	is("server's name", r.HTTP.ResponseHeaders["server"], "vmtest")
 	is("plaintext", r.Quality.Plaintext, true)
 	is("complete", r.Quality.Complete, true)
 	is("lost events", r.Quality.LostEvents, 0)

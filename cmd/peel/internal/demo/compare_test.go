@@ -17,6 +17,7 @@ func record(path string, parts map[exchange.Phase]exchange.Bounded) *exchange.Re
 	r := &exchange.Record{Role: "client", HTTP: &exchange.HTTP{Path: path}}
 	for phase, part := range parts {
 		r.Phases[phase].Seen = true
+		r.Phases[phase].Total = part.High
 		r.Phases[phase].Parts[exchange.Server] = part
 	}
 	return r
