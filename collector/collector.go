@@ -159,7 +159,10 @@ func (o *Observer) handle(raw []byte) {
 	switch ev := ev.(type) {
 	case *event.Process:
 		o.processes.changed(ev)
-		if ev.Change == event.Executed {
+		switch ev.Change {
+		case event.Forked:
+			o.librarian.child()
+		case event.Executed:
 			o.librarian.look(int(ev.PID))
 		}
 		return

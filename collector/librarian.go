@@ -31,7 +31,7 @@ type reach uint8
 const (
 	reachHost   reach = iota // everywhere, at once
 	reachLater               // everywhere, from the first wanted connection on
-	reachWithin              // only in the processes that are observed
+	reachWithin              // only in the processes that are observed, until one has children
 )
 
 // librarian finds the TLS libraries and has them probed.
@@ -40,14 +40,16 @@ type librarian struct {
 	probe  *probe.Probe
 	reach  reach
 	begun  chan int
+	born   chan struct{}
 	inside map[int]bool // processes probed on their own
+	wide   bool         // reachWithin no longer holds
 }
 
 func newLibrarian(log *slog.Logger, p *probe.Probe, r reach) *librarian {
 	if r == reachWithin && !p.Scopes() {
 		r = reachHost
 	}
-	return &librarian{log: log, probe: p, reach: r, begun: make(chan int, maxLooks), inside: make(map[int]bool)}
+	return &librarian{log: log, probe: p, reach: r, begun: make(chan int, maxLooks), born: make(chan struct{}, 1), inside: make(map[int]bool)}
 }
 
 // host probes what programs of this host would load, before they do.
@@ -94,7 +96,7 @@ func (l *librarian) process(pid int) {
 }
 
 func (l *librarian) attach(path string, pid int) {
-	if l.reach == reachWithin {
+	if l.reach == reachWithin && !l.wide {
 		l.inside[pid] = true
 	} else {
 		pid = 0
@@ -120,16 +122,44 @@ func (l *librarian) look(pid int) {
 	}
 }
 
+// child has the host's libraries probed everywhere: a child may live too
+// briefly to be probed on its own.
+func (l *librarian) child() {
+	if l.reach != reachWithin {
+		return
+	}
+	select {
+	case l.born <- struct{}{}:
+	default:
+	}
+}
+
+func (l *librarian) widen() {
+	if l.wide {
+		return
+	}
+	l.wide = true
+	l.host()
+	for pid := range l.inside {
+		l.process(pid)
+		l.detach(pid)
+	}
+}
+
+func (l *librarian) detach(pid int) {
+	delete(l.inside, pid)
+	if err := l.probe.DetachProcess(pid); err != nil {
+		l.log.Warn("the probes of a process stay", "err", err)
+	}
+}
+
 // reap takes the probes of ended processes away.
 func (l *librarian) reap() {
 	for pid := range l.inside {
 		if _, err := os.Stat("/proc/" + strconv.Itoa(pid)); !errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		delete(l.inside, pid)
-		if err := l.probe.DetachProcess(pid); err != nil {
-			l.log.Warn("the probes of an ended process stay", "err", err)
-		}
+		l.detach(pid)
 	}
 }
 
@@ -156,12 +186,14 @@ func (l *librarian) start(ctx context.Context) <-chan struct{} {
 				return
 			case <-reap.C:
 				l.reap()
+			case <-l.born:
+				l.widen()
 			case pid := <-l.begun:
-				l.process(pid)
 				if l.reach == reachLater && !woken {
 					woken = true
 					l.host()
 				}
+				l.process(pid)
 				if len(visits) < maxLooks {
 					visits = append(visits, visit{pid: pid, at: time.Now(), turn: 1})
 				}

@@ -14,6 +14,7 @@ import (
 
 // TestWrongUsage needs no privileges: what is asked for is looked at first.
 func TestWrongUsage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	notExecutable, exists := filepath.Join(dir, "data"), filepath.Join(dir, "exists")
 	testbed.WriteFile(t, notExecutable, []byte("data"))
@@ -70,6 +71,7 @@ func TestWrongUsage(t *testing.T) {
 
 // TestForce overwrites a file, and only with the flag.
 func TestForce(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "exists")
 	testbed.WriteFile(t, file, []byte("precious"))
 	if r := peel(t, "run", "--write", file, "--force", "--", "true"); r.code != 0 {
@@ -82,6 +84,7 @@ func TestForce(t *testing.T) {
 
 // TestFullDisk must not pass for success, and must not cost the summary.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	addr := testbed.Nghttpd(t)
 	argv := []string{"curl", "-sSk", "https://" + addr + "/small"}
 	for range 100 {
@@ -98,6 +101,7 @@ func TestFullDisk(t *testing.T) {
 
 // TestFullDiskKeepsTheStatus gives the command's own status precedence.
 func TestFullDiskKeepsTheStatus(t *testing.T) {
+	t.Parallel()
 	addr := testbed.Nghttpd(t)
 	r := peel(t, "run", "--write", "/dev/full", "--force", "--", "sh", "-c", "curl -sk https://"+addr+"/small >/dev/null; exit 7")
 	if r.code != 7 || !strings.Contains(r.stderr, "no space left") {
@@ -146,6 +150,7 @@ func wrapped(t *testing.T, program string, args []string, peel ...string) *exec.
 
 // TestNoPrivileges names what is lacking and what for.
 func TestNoPrivileges(t *testing.T) {
+	t.Parallel()
 	self := copySelf(t)
 	nobody := []string{"--reuid=65534", "--regid=65534", "--clear-groups"}
 	for _, args := range [][]string{{"run", "--", "true"}, {"watch"}, {"doctor"}, {"demo"}} {
@@ -167,6 +172,7 @@ func TestNoPrivileges(t *testing.T) {
 
 // TestNoBTF hides the kernel's types.
 func TestNoBTF(t *testing.T) {
+	t.Parallel()
 	hide := fmt.Sprintf("mount --bind %s /sys/kernel/btf && exec \"$@\"", t.TempDir())
 	for _, args := range [][]string{{"run", "--", "true"}, {"doctor"}} {
 		r := finish(t, wrapped(t, "unshare", []string{"-m", "sh", "-c", hide, "sh"}, args...))
@@ -178,6 +184,7 @@ func TestNoBTF(t *testing.T) {
 
 // TestNoCgroup2 unmounts it: peel mounts its own, and takes it away again.
 func TestNoCgroup2(t *testing.T) {
+	t.Parallel()
 	addr := testbed.Nghttpd(t)
 	unmount := "awk '$3 == \"cgroup2\" {print $2}' /proc/self/mounts | xargs -r -n 1 umount -l || exit 99\n" +
 		"\"$@\"\nstatus=$?\ngrep cgroup2 /proc/self/mounts && exit 98\nexit $status"

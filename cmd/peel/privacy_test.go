@@ -14,6 +14,7 @@ import (
 // TestNothingPrivateGetsOut marks everything private of a request and looks
 // for the marks in all that peel says and writes.
 func TestNothingPrivateGetsOut(t *testing.T) {
+	t.Parallel()
 	const mark = "Pr1vate"
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

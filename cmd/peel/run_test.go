@@ -44,6 +44,7 @@ func sorted(facts []fact) []fact {
 // TestRunBesideAccessLog compares what peel saw of real clients with what nginx
 // logged: no exchange too few or too many, from the first one on.
 func TestRunBesideAccessLog(t *testing.T) {
+	t.Parallel()
 	nginx := testbed.StartNginx(t)
 	small, big := "/small", "/big"
 	curl := func(args ...string) []string {
@@ -120,6 +121,7 @@ func TestRunBesideAccessLog(t *testing.T) {
 
 // TestRunNghttpd observes against nghttpd, which has no log: every count is known.
 func TestRunNghttpd(t *testing.T) {
+	t.Parallel()
 	addr := testbed.Nghttpd(t)
 	for _, tt := range []struct {
 		name string
@@ -146,6 +148,7 @@ func TestRunNghttpd(t *testing.T) {
 
 // TestRunPassesThrough leaves the command's status and output alone.
 func TestRunPassesThrough(t *testing.T) {
+	t.Parallel()
 	addr := testbed.Nghttpd(t)
 	for _, tt := range []struct {
 		name   string
@@ -179,6 +182,7 @@ func TestRunPassesThrough(t *testing.T) {
 
 // TestChoice has two servers, and takes one.
 func TestChoice(t *testing.T) {
+	t.Parallel()
 	one, other := testbed.Nghttpd(t), testbed.Nghttpd(t)
 	_, port, _ := strings.Cut(one, ":")
 	clients := fmt.Sprintf("curl -sk https://%s/small https://%s/small >/dev/null; curl -gsk --connect-to x.test:443:%s https://x.test/small >/dev/null", one, other, other)
@@ -212,6 +216,7 @@ func TestChoice(t *testing.T) {
 
 // TestOutputs asks for every form of output.
 func TestOutputs(t *testing.T) {
+	t.Parallel()
 	addr := testbed.Nghttpd(t)
 	curl := []string{"--", "curl", "-sSk", "-o", "/dev/null", "https://" + addr + "/small"}
 	run := func(t *testing.T, env []string, args ...string) string {
@@ -277,6 +282,7 @@ func TestOutputs(t *testing.T) {
 
 // TestTerminal gives peel a terminal, where colours go unless NO_COLOR says no.
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	addr := testbed.Nghttpd(t)
 	for _, tt := range []struct {
 		env    string

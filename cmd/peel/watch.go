@@ -32,7 +32,10 @@ func watchCommand() *cobra.Command {
 		Use:   "watch [flags]",
 		Short: "Observe the connections that running programs open",
 		Long: "watch observes every connection that is opened from now on, by programs that run already\n" +
-			"or start later. Exchanges come as lines on a terminal and as JSON in a pipe.",
+			"or start later. Exchanges come as lines on a terminal and as JSON in a pipe.\n\n" +
+			"So that others do not pay for it, TLS libraries are probed late where the flags allow: with\n" +
+			"--port or --cidr when the first such connection is opened, with --pid in that process alone\n" +
+			"until it has a child. What is sent in the first 20 ms after that can be missed.",
 		Example: "  peel watch --comm python3 --port 443\n  peel watch --host 'api.*' -o json | jq .components_ns",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -67,7 +70,8 @@ func watch(c *cobra.Command, choose *chooseFlags, output *outputFlags, duration 
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
+		syscall.SIGPIPE) // the reader of the output has gone: end with the summary
 	defer stop()
 	if duration > 0 {
 		var cancel context.CancelFunc

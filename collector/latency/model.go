@@ -47,7 +47,7 @@ const (
 	// lowSlack and a thousandth of the round trip: how much less than the
 	// smallest sample a round trip was seen to be. The kernel's sample is p50
 	// 10, p99 42 µs longer than the hooks'; the rest is scheduling.
-	lowSlack = 30 * microsecond
+	lowSlack = 45 * microsecond
 
 	// coldSlack over the number of samples that agree: the first packets of a
 	// connection are slower than later ones (SYN samples by up to 250 µs), and
@@ -90,6 +90,11 @@ const (
 	// as two servers' times differ.
 	usualNear  = 4
 	stallRatio = 2
+
+	// clusterReach: recent waits at most so much shorter than this one are
+	// taken for the same work of the server. What this wait is longer than
+	// the quicker quarter of them may have been the network's.
+	clusterReach = 800 * microsecond
 
 	// uploadSlack: the last segment of a request of many may queue behind the
 	// others, and no ACK of its own tells for how long (p99 3.5–4.3 ms for
@@ -193,6 +198,10 @@ func estimate(ev *exchange.Evidence, q question) roundTrip {
 		}
 	}
 
+	if quick, ok := quickest(q.wait, ev.Waits, steady); ok {
+		rt.high = max(rt.high, floor+calmSlack+floor*9/1000+q.wait-quick)
+	}
+
 	prompt := own > 0 && own <= floor+delayed(floor)
 	if prompt {
 		// It holds the way there; the way back is another packet's.
@@ -240,6 +249,24 @@ func compare(wait int64, waits []int64, steady int64) (near, stalled int) {
 		}
 	}
 	return near, stalled
+}
+
+// quickest returns how long the quicker quarter of the recent waits like this
+// one took, if there are enough of them.
+func quickest(wait int64, waits []int64, steady int64) (int64, bool) {
+	var like [maxSamples]int64
+	n := 0
+	for _, w := range waits[:min(len(waits), maxSamples)] {
+		if w > 0 && wait-w <= clusterReach && w-wait <= steady {
+			like[n] = w
+			n++
+		}
+	}
+	if wait <= 0 || n < usualNear {
+		return 0, false
+	}
+	slices.Sort(like[:n])
+	return like[n/4], true
 }
 
 // delayed is how far above a path's minimum a pure ACK counts as prompt.

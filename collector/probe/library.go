@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"syscall"
@@ -68,6 +69,11 @@ func (p *Probe) AttachLibrary(path string, pid int) (*Library, bool, error) {
 	lib.Sites, lib.Err = p.attach.sites(id, path)
 	if lib.Err == nil {
 		lib.Err = p.attachSites(lib)
+	}
+	if errors.Is(lib.Err, fs.ErrNotExist) || errors.Is(lib.Err, syscall.ESRCH) {
+		// The process that path led through has ended. Another path to the
+		// same file must still do.
+		return nil, false, fmt.Errorf("probe %s: %w", path, lib.Err)
 	}
 	if p.attach.files == nil {
 		p.attach.files = make(map[fileID]*Library)

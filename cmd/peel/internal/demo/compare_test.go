@@ -51,10 +51,10 @@ func sample() ([]Step, []*exchange.Record, func(string) (Truth, bool)) {
 		}),
 	}
 	truths := map[string]Truth{
-		"demo-01": {Sequence: 1, HelloRead: msec, FlightWritten: msec + 1_190_000, RequestRead: 5 * msec, FirstWritten: 5*msec + 200_000, LastWritten: 6 * msec},
-		"demo-02": {Sequence: 1, RequestRead: 1, FirstWritten: msec, LastWritten: 243*msec + 500_000},
-		"demo-03": {Sequence: 1, RequestRead: msec, FirstWritten: msec + 5_100_000, LastWritten: 9 * msec},
-		"demo-04": {Sequence: 2, RequestRead: msec, FirstWritten: msec + 15_100_000, LastWritten: 19 * msec},
+		"demo-01": {Sequence: 1, HelloArrived: msec, FlightWritten: msec + 1_190_000, RequestArrived: 5 * msec, FirstWritten: 5*msec + 200_000, LastWritten: 6 * msec},
+		"demo-02": {Sequence: 1, RequestArrived: 1, FirstWritten: msec, LastWritten: 243*msec + 500_000},
+		"demo-03": {Sequence: 1, RequestArrived: msec, FirstWritten: msec + 5_100_000, LastWritten: 9 * msec},
+		"demo-04": {Sequence: 2, RequestArrived: msec, FirstWritten: msec + 15_100_000, LastWritten: 19 * msec},
 	}
 	return steps, records, func(id string) (Truth, bool) {
 		t, ok := truths[id]
@@ -156,7 +156,7 @@ type writer func([]byte) (int, error)
 func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestTruthOf(t *testing.T) {
-	all := Truth{Sequence: 1, HelloRead: 10, FlightWritten: 13, RequestRead: 20, FirstWritten: 25, LastWritten: 32}
+	all := Truth{Sequence: 1, HelloArrived: 10, FlightWritten: 13, RequestArrived: 20, FirstWritten: 25, LastWritten: 32}
 	for _, tt := range []struct {
 		name  string
 		truth Truth
@@ -168,9 +168,9 @@ func TestTruthOf(t *testing.T) {
 		{"wait", all, exchange.Wait, 5, true},
 		{"receive", all, exchange.Receive, 7, true},
 		{"not a server's phase", all, exchange.Connect, 0, false},
-		{"handshake of an earlier request", Truth{Sequence: 2, HelloRead: 10, FlightWritten: 13}, exchange.TLS, 0, false},
+		{"handshake of an earlier request", Truth{Sequence: 2, HelloArrived: 10, FlightWritten: 13}, exchange.TLS, 0, false},
 		{"no TLS", Truth{Sequence: 1}, exchange.TLS, 0, false},
-		{"no answer", Truth{Sequence: 1, RequestRead: 20}, exchange.Wait, 0, false},
+		{"no answer", Truth{Sequence: 1, RequestArrived: 20}, exchange.Wait, 0, false},
 		{"request not read", Truth{Sequence: 1, FirstWritten: 25}, exchange.Wait, 0, false},
 	} {
 		if got, ok := tt.truth.Of(tt.phase); got != tt.want || ok != tt.ok {

@@ -104,7 +104,7 @@ func Start(ctx context.Context, cfg Config) (*Demo, error) {
 	d.secure.Protocols.SetUnencryptedHTTP2(true)
 	d.plain = server(api, cfg.Logger)
 
-	var lc net.ListenConfig
+	lc := net.ListenConfig{Control: stampArrivals}
 	secure, err := lc.Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listening on loopback: %w", err)

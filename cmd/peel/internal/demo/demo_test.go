@@ -163,10 +163,10 @@ func TestTruth(t *testing.T) {
 				t.Fatalf("the answer came by %s", resp.Proto)
 			}
 			one := truthOf(t, d, "one")
-			ordered(t, from, one.RequestRead, one.FirstWritten, one.LastWritten, to)
+			ordered(t, from, one.RequestArrived, one.FirstWritten, one.LastWritten, to)
 			atLeast(t, one, exchange.Wait, delay)
 			if way.secure {
-				ordered(t, from, one.HelloRead, one.FlightWritten, one.RequestRead)
+				ordered(t, from, one.HelloArrived, one.FlightWritten, one.RequestArrived)
 				atLeast(t, one, exchange.TLS, handshake)
 			} else if _, ok := one.Of(exchange.TLS); ok {
 				t.Error("a handshake where there is none")
@@ -178,7 +178,7 @@ func TestTruth(t *testing.T) {
 				t.Errorf("%d chunks, want %d", n, chunks)
 			}
 			two := truthOf(t, d, "two")
-			ordered(t, one.LastWritten, from, two.RequestRead, two.FirstWritten, two.LastWritten, to)
+			ordered(t, one.LastWritten, from, two.RequestArrived, two.FirstWritten, two.LastWritten, to)
 			atLeast(t, two, exchange.Receive, chunks*gap)
 			if _, ok := two.Of(exchange.TLS); ok || two.Sequence != 2 {
 				t.Errorf("request %d of its connection has a handshake of its own: %v", two.Sequence, ok)
@@ -215,8 +215,8 @@ func TestTruthOfSlowUpload(t *testing.T) {
 			wg.Wait()
 
 			quick, slow := truthOf(t, d, "quick"), truthOf(t, d, "slow")
-			ordered(t, from, quick.RequestRead, quick.LastWritten, between, slow.RequestRead, slow.FirstWritten, to)
-			ordered(t, last, slow.RequestRead)
+			ordered(t, from, quick.RequestArrived, quick.LastWritten, between, slow.RequestArrived, slow.FirstWritten, to)
+			ordered(t, last, slow.RequestArrived)
 			if way.http2 && quick.Sequence != 3 {
 				t.Errorf("the streams did not share a connection: sequence %d", quick.Sequence)
 			}
@@ -276,12 +276,12 @@ func TestStreamOnAccept(t *testing.T) {
 func TestBookIsBounded(t *testing.T) {
 	b := newBook(2)
 	for _, id := range []string{"a", "b", "c", "a"} {
-		b.read(b.open(id, Truth{}), 7)
+		b.arrived(b.open(id, Truth{}), 7)
 	}
 	if _, ok := b.truth("c"); ok || b.shed() != 1 {
 		t.Errorf("the third of two is kept: %v; %d shed", ok, b.shed())
 	}
-	if a, ok := b.truth("a"); !ok || a.RequestRead != 7 {
+	if a, ok := b.truth("a"); !ok || a.RequestArrived != 7 {
 		t.Errorf("a known id was shed: %+v %v", a, ok)
 	}
 }
@@ -326,7 +326,7 @@ func TestSteps(t *testing.T) {
 				for i, e := range step.Expect {
 					truth := truthOf(t, d, e.ID)
 					atLeast(t, truth, e.Phase, e.Added)
-					ordered(t, began, truth.RequestRead)
+					ordered(t, began, truth.RequestArrived)
 					if i > 0 && e.ID != step.Expect[i-1].ID && truth.Sequence != 2 {
 						t.Errorf("%s: the second request came as number %d of its connection", step.Name, truth.Sequence)
 					}

@@ -108,7 +108,7 @@ func newH2Requests(c *conn) *h2Requests {
 	return r
 }
 
-// read follows b, whose last byte came with the socket's read at that time.
+// read follows b, whose last byte came to the host at that time.
 func (r *h2Requests) read(b []byte, at int64) {
 	r.frames.feed(b, func(h frameHeader, payload []byte, end bool) {
 		if !r.broken {
@@ -165,7 +165,7 @@ func (r *h2Requests) headers(stream uint32, at int64) {
 
 func (r *h2Requests) ended(stream uint32, at int64) {
 	if page, ok := r.open[stream]; ok {
-		r.conn.book.read(page, at)
+		r.conn.book.arrived(page, at)
 		delete(r.open, stream)
 	}
 }

@@ -61,7 +61,7 @@ func TestH2Requests(t *testing.T) {
 			if tt.ends < 0 {
 				want = 0
 			}
-			if got, ok := c.book.truth("x"); !ok || got.RequestRead != want || got.Sequence != 1 {
+			if got, ok := c.book.truth("x"); !ok || got.RequestArrived != want || got.Sequence != 1 {
 				t.Errorf("%+v, %v, want the end at %d", got, ok, want)
 			}
 		})

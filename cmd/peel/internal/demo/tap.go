@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"path"
 	"sync"
@@ -23,6 +24,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	sock := &socket{Conn: accepted}
+	if sock.in, err = newArrivals(accepted); err != nil {
+		return nil, errors.Join(err, accepted.Close())
+	}
 	c := &conn{Conn: sock, sock: sock, book: l.book}
 	sock.onWrite = c.stamp
 	if l.tls != nil {
@@ -35,15 +39,16 @@ func (l *listener) Accept() (net.Conn, error) {
 // socket is a connection below TLS.
 type socket struct {
 	net.Conn
-	onWrite  func(at int64)
-	lastRead atomic.Int64 // when the latest read that brought bytes returned
-	writes   atomic.Int32
+	in      *arrivals
+	onWrite func(at int64)
+	arrived atomic.Int64 // when what was read last came to the host
+	writes  atomic.Int32
 }
 
 func (s *socket) Read(b []byte) (int, error) {
-	n, err := s.Conn.Read(b)
+	n, at, err := s.in.read(b)
 	if n > 0 {
-		s.lastRead.Store(now())
+		s.arrived.Store(at)
 	}
 	return n, err
 }
@@ -86,7 +91,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.secured()
 	}
 	if c.h2in != nil {
-		c.h2in.read(b[:n], c.sock.lastRead.Load())
+		c.h2in.read(b[:n], c.sock.arrived.Load())
 	}
 	return n, err
 }
@@ -130,7 +135,7 @@ func (c *conn) stamp(at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.secure != nil && c.flight == 0 && c.sock.writes.Load() == 1 {
-		c.hello, c.flight = c.sock.lastRead.Load(), at
+		c.hello, c.flight = c.sock.arrived.Load(), at
 	}
 	for _, page := range c.writing {
 		c.book.wrote(page, at)
@@ -142,14 +147,14 @@ func (c *conn) open(id string) *Truth {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sequence++
-	return c.book.open(id, Truth{Sequence: c.sequence, HelloRead: c.hello, FlightWritten: c.flight})
+	return c.book.open(id, Truth{Sequence: c.sequence, HelloArrived: c.hello, FlightWritten: c.flight})
 }
 
 // received runs in the handler of an HTTP/1 request, once its body is read:
 // what is written from here on is its response.
 func (c *conn) received(id string) {
 	page := c.open(id)
-	c.book.read(page, c.sock.lastRead.Load())
+	c.book.arrived(page, c.sock.arrived.Load())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current = page

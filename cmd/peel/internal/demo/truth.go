@@ -1,32 +1,30 @@
 package demo
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/peel-dev/peel/collector/exchange"
-	"golang.org/x/sys/unix"
 )
 
 // maxRequests bounds what the server remembers; far above what the steps need.
 const maxRequests = 4096
 
-// Truth is what the server saw of one request at its socket calls, below TLS.
-// Times are CLOCK_MONOTONIC nanoseconds, 0 for what was not seen. They leave
-// out what the server's kernel does before a read returns and after a write
-// begins.
+// Truth is what the server saw of one request at its sockets, below TLS. Times
+// are CLOCK_MONOTONIC nanoseconds, 0 for what was not seen. What is received
+// has the kernel's time of its arrival, so that waking the server counts as
+// the server's. They leave out what the kernel does after a write begins.
 type Truth struct {
 	Sequence int // of the request on its connection, from 1
 
 	// Of the connection, on each of its requests; 0 without TLS, and when
 	// the server asked for a second ClientHello.
-	HelloRead     int64 // the read that completed the ClientHello returned
+	HelloArrived  int64 // the ClientHello's last byte came to the host
 	FlightWritten int64 // the write of the server's flight was entered
 
-	RequestRead  int64 // the read that brought the request's last byte returned
-	FirstWritten int64 // the write with the response's first byte was entered
-	LastWritten  int64 // the write with the response's last byte was entered
+	RequestArrived int64 // the request's last byte came to the host
+	FirstWritten   int64 // the write with the response's first byte was entered
+	LastWritten    int64 // the write with the response's last byte was entered
 }
 
 // Of returns the server's time in a phase: in tls from ClientHello to server
@@ -41,9 +39,9 @@ func (t Truth) Of(p exchange.Phase) (time.Duration, bool) {
 		if t.Sequence != 1 {
 			return 0, false
 		}
-		from, to = t.HelloRead, t.FlightWritten
+		from, to = t.HelloArrived, t.FlightWritten
 	case exchange.Wait:
-		from, to = t.RequestRead, t.FirstWritten
+		from, to = t.RequestArrived, t.FirstWritten
 	case exchange.Receive:
 		from, to = t.FirstWritten, t.LastWritten
 	}
@@ -77,10 +75,10 @@ func (b *book) open(id string, t Truth) *Truth {
 	return page
 }
 
-func (b *book) read(page *Truth, at int64) {
+func (b *book) arrived(page *Truth, at int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	page.RequestRead = at
+	page.RequestArrived = at
 }
 
 // wrote notes a write that holds a part of the response.
@@ -107,13 +105,4 @@ func (b *book) shed() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lost
-}
-
-// now is the clock that the kernel's timestamps are of.
-func now() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(fmt.Sprintf("reading CLOCK_MONOTONIC: %v", err)) // every Linux has it
-	}
-	return ts.Nano()
 }
