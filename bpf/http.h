@@ -132,9 +132,43 @@ static __always_inline __u32 copied_payload(__u8 type, __u8 flags, __u32 length)
 	return most < length ? most : length;
 }
 
-// step_frame takes one step through an HTTP/2 stream: to the end of what is
-// left of a frame, or past one frame header. It returns the bytes it took, 0
-// when the event is full.
+// whole_header takes a frame header that lies in one piece and what follows it,
+// as far as one step can: a frame a step, as a rule.
+static __always_inline __u32 whole_header(struct sheet *sheet, const struct source *source,
+					  struct stream *stream, __u32 at, __u32 left)
+{
+	__u8 header[FRAME_HEADER];
+	__u32 length, copy, n;
+
+	if (load(source, at, header, FRAME_HEADER, FRAME_HEADER)) {
+		count(REASON_CALL_UNREAD);
+		return 0;
+	}
+	length = header[0] << 16 | header[1] << 8 | header[2];
+	copy = copied_payload(header[3], header[4], length);
+	n = FRAME_HEADER + copy;
+	if (n > left)
+		n = left;
+	n = put(sheet, source, at, n);
+	if (n < FRAME_HEADER)
+		return 0;
+	copy -= n - FRAME_HEADER;
+	length -= n - FRAME_HEADER;
+	if (!copy) {
+		// The rest of the payload is not for the collector.
+		left -= n;
+		if (left > length)
+			left = length;
+		length -= left;
+		n += left;
+	}
+	stream->copy = copy;
+	stream->remain = length;
+	return n;
+}
+
+// step_frame takes one step through an HTTP/2 stream. It returns the bytes it
+// took, 0 when the event is full.
 static __always_inline __u32 step_frame(struct sheet *sheet, const struct source *source,
 					struct stream *stream, __u32 at, __u32 left)
 {
@@ -152,6 +186,9 @@ static __always_inline __u32 step_frame(struct sheet *sheet, const struct source
 		stream->remain -= n;
 		return n;
 	}
+	if (!stream->have && left >= FRAME_HEADER)
+		return whole_header(sheet, source, stream, at, left);
+	// A header that two calls share.
 	n = FRAME_HEADER - (stream->have & 15);
 	if (n > left)
 		n = left;

@@ -47,7 +47,7 @@ const (
 	// lowSlack and a thousandth of the round trip: how much less than the
 	// smallest sample a round trip was seen to be. The kernel's sample is p50
 	// 10, p99 42 µs longer than the hooks'; the rest is scheduling.
-	lowSlack = 45 * microsecond
+	lowSlack = 30 * microsecond
 
 	// coldSlack over the number of samples that agree: the first packets of a
 	// connection are slower than later ones (SYN samples by up to 250 µs), and
