@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/peel-dev/peel/collector/probe"
@@ -35,13 +38,18 @@ func doctor(w io.Writer) error {
 	t := table.NewWriter()
 	t.SetOutputMirror(w)
 	t.SetStyle(table.StyleLight)
-	t.Style().Options.SeparateRows = true
+	t.Style().Format.Header = text.FormatDefault
 	st := style(w)
-	t.SetAllowedRowLength(st.Width)
-	narrow := max(20, (st.Width-40)/2)
-	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, WidthMax: narrow}, {Number: 3, WidthMax: narrow}})
+	if !st.Unicode {
+		t.Style().Box = table.StyleBoxDefault
+	}
+	narrow := max(20, (st.Width-32)/2)
+	t.SetColumnConfigs([]table.ColumnConfig{
+		{Number: 2, WidthMax: narrow, WidthMaxEnforcer: text.WrapSoft},
+		{Number: 3, WidthMax: narrow, WidthMaxEnforcer: text.WrapSoft},
+	})
 	t.AppendHeader(table.Row{"purpose", "served by", "would be better, or why not"})
-	for _, hook := range p.Hooks() {
+	for _, hook := range byInterest(p.Hooks()) {
 		serving, notes := hook.Serving(), ""
 		if serving == "" {
 			serving = "nothing"
@@ -68,6 +76,16 @@ func doctor(w io.Writer) error {
 	return nil
 }
 
+// byInterest puts the purposes in the order in which a request meets them.
+func byInterest(hooks []probe.Hook) []probe.Hook {
+	order := []probe.Purpose{probe.Connect, probe.Segments, probe.RoundTrip, probe.Records, probe.Plaintext, probe.Join, probe.Names}
+	sorted := slices.Clone(hooks)
+	slices.SortStableFunc(sorted, func(a, b probe.Hook) int {
+		return slices.Index(order, a.Purpose) - slices.Index(order, b.Purpose)
+	})
+	return sorted
+}
+
 // libraries says what would be seen of each TLS library of this host.
 func libraries(w io.Writer, p *probe.Probe) error {
 	paths, err := target.Libraries("/")
@@ -84,8 +102,14 @@ func libraries(w io.Writer, p *probe.Probe) error {
 			fmt.Fprintf(w, "  %s: not probed: %s\n", path, err)
 			continue
 		}
+		fmt.Fprintf(w, "  %s\n", path)
 		for _, site := range lib.Sites {
-			fmt.Fprintf(w, "  %s: %s\n", path, site)
+			cost := "cheap: the kernel emulates the instruction there"
+			if !site.ReturnCheap {
+				cost = "dear: the kernel single-steps the instruction there, " +
+					"which may cost ten times more"
+			}
+			fmt.Fprintf(w, "    %-5s %s at %#x, %s\n", site.Op, strings.Join(site.Symbols, ", "), site.Return, cost)
 		}
 	}
 	return nil

@@ -40,8 +40,6 @@ type ring[T any] struct {
 
 func (r *ring[T]) at(i int) *T { return &r.buf[(r.first+i)&(len(r.buf)-1)] }
 
-func (r *ring[T]) last() *T { return r.at(r.n - 1) }
-
 func (r *ring[T]) drop(n int) {
 	r.first = (r.first + n) & (len(r.buf) - 1)
 	r.n -= n

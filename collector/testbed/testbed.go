@@ -31,7 +31,7 @@ const Python = "/usr/bin/python3"
 // Check says what the tests lack on this host: root, or programs.
 func Check() error {
 	if os.Geteuid() != 0 {
-		return errors.New("these tests load BPF programs: run them as root, for example sudo -E env PATH=\"$PATH\" go test ./...")
+		return errors.New("these tests load BPF programs: run go test as root, for example with sudo -E env PATH=\"$PATH\"")
 	}
 	packages := map[string]string{
 		"curl": "curl", "nghttp": "nghttp2-client", "h2load": "nghttp2-client", "nghttpd": "nghttp2-server",
@@ -119,8 +119,8 @@ func Start(t testing.TB, program string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // killed, as a rule
 		if t.Failed() && output.Len() > 0 {
 			t.Logf("%s:\n%s", program, output.Bytes())
 		}
@@ -272,7 +272,7 @@ func Serve(t testing.TB, l net.Listener, handle func(net.Conn)) string {
 			}
 			go func() {
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 				handle(c)
 			}()
 		}
@@ -295,4 +295,4 @@ func Listen(t testing.TB, protos ...string) net.Listener {
 }
 
 // Drain reads what comes until the connection ends.
-func Drain(c net.Conn) { io.Copy(io.Discard, c) }
+func Drain(c net.Conn) { _, _ = io.Copy(io.Discard, c) }

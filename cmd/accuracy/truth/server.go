@@ -108,7 +108,7 @@ func parseWork(q url.Values) (w Work, err error) {
 type Server struct {
 	config  *tls.Config
 	h1      *http.Server
-	h2      *http2.Server
+	h2      *http2.Server //nolint:staticcheck // serves a connection that is already tapped
 	plain   *handoff
 	listens []net.Listener
 	group   sync.WaitGroup

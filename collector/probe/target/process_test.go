@@ -155,7 +155,8 @@ func TestCommand(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(filepath.Base(tt.argv0), func(t *testing.T) {
 			got, err := Command(tt.argv0, []string{"PATH=/gone", "PATH=relative:" + bin})
-			if tt.err == errAny && err == nil || tt.err != errAny && !errors.Is(err, tt.err) {
+			anyError := errors.Is(tt.err, errAny)
+			if anyError && err == nil || !anyError && !errors.Is(err, tt.err) {
 				t.Fatalf("error %v, want %v", err, tt.err)
 			}
 			if err == nil && got != tt.want {

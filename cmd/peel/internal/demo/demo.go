@@ -96,7 +96,7 @@ func Start(ctx context.Context, cfg Config) (*Demo, error) {
 		return nil, fmt.Errorf("making certificate: %w", err)
 	}
 	d := &Demo{book: newBook(maxRequests)}
-	api := handler(d.book)
+	api := handler()
 	d.secure = server(api, cfg.Logger)
 	// TLS is terminated by the listener, so to net/http both are cleartext.
 	d.secure.Protocols = new(http.Protocols)

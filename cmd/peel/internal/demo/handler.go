@@ -26,7 +26,7 @@ const (
 )
 
 // handler serves the API. The last element of a path may be a request's id.
-func handler(b *book) http.Handler {
+func handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", models)
 	mux.HandleFunc("GET /v1/models/{id}", models)
