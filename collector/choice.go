@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,10 +42,8 @@ func (c *Choice) Check() error {
 			return fmt.Errorf("pid %d: there is no such process", pid)
 		}
 	}
-	for _, comm := range c.Comms {
-		if comm == "" {
-			return errors.New("comm: must not be empty")
-		}
+	if slices.Contains(c.Comms, "") {
+		return errors.New("comm: must not be empty")
 	}
 	switch c.Role {
 	case "", "client", "server", "both":

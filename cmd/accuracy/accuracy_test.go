@@ -97,7 +97,7 @@ func TestCases(t *testing.T) {
 		ids, slept, n := make(map[string]bool), make(map[time.Duration]bool), 0
 		for _, requests := range c.requests() {
 			for _, r := range requests {
-				if ids[r.id] || strings.ContainsAny(r.id, "/?") {
+				if ids[r.id] || strings.ContainsAny(r.id, "/?%") {
 					t.Errorf("%s: id %q", c.name, r.id)
 				}
 				ids[r.id], slept[r.sleep] = true, true

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ func (l load) commands(c testCase, client int, requests []request) ([][]string, 
 		if c.http1 {
 			version = "--http1.1"
 		}
-		command := []string{"curl", "--silent", "--show-error", "--insecure", "--no-buffer", version, "--max-time", "30"}
+		command := []string{"curl", "--silent", "--show-error", "--insecure", "--no-buffer", version, "--fail-early", "--max-time", "30"}
 		if c.upload > 0 {
 			body := file + ".body"
 			if err := os.WriteFile(body, bytes.Repeat([]byte{'x'}, c.upload), 0o600); err != nil {
@@ -85,7 +86,7 @@ func (l load) commands(c testCase, client int, requests []request) ([][]string, 
 		if c.program == curlNew {
 			commands := make([][]string, len(urls))
 			for i, u := range urls {
-				commands[i] = append(command[:len(command):len(command)], "--output", os.DevNull, u)
+				commands[i] = append(slices.Clip(command), "--output", os.DevNull, u)
 			}
 			return commands, nil
 		}

@@ -114,7 +114,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 			return fmt.Errorf("building peel: %w\n%s", err, out)
 		}
 	}
-	var rows io.Writer = io.Discard
+	rows := io.Discard
 	if o.json != "" {
 		f, err := os.Create(o.json)
 		if err != nil {
@@ -154,7 +154,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		fmt.Fprintf(stderr, "%2d of %d: %s: %d exchanges, %d matched, %.0f s\n",
 			i+1, len(list), c.name, res.n, len(res.rows), time.Since(began).Seconds())
 	}
-	table(stdout, results)
+	if len(results) > 0 {
+		table(stdout, results)
+	}
 	if len(failed) > 0 {
 		return fmt.Errorf("not measured: %s", strings.Join(failed, ", "))
 	}

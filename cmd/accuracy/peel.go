@@ -141,7 +141,7 @@ func (w *watcher) stop() error {
 		return nil
 	case <-time.After(startPatience):
 		w.cmd.Process.Kill() //nolint:errcheck // it may be gone by now
-		<-w.ended //nolint:errcheck // it was killed
+		<-w.ended            //nolint:errcheck // it was killed
 		return errors.New("stopping peel watch: it did not end")
 	}
 }

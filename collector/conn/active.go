@@ -3,6 +3,7 @@ package conn
 import (
 	"github.com/peel-dev/peel/collector/event"
 	"github.com/peel-dev/peel/collector/exchange"
+	"slices"
 )
 
 const (
@@ -61,12 +62,9 @@ type active struct {
 func (a *active) http() *exchange.HTTP { return a.record.HTTP }
 
 func (a *active) note(s string) {
-	for _, n := range a.record.Quality.Notes {
-		if n == s {
-			return
-		}
+	if !slices.Contains(a.record.Quality.Notes, s) {
+		a.record.Quality.Notes = append(a.record.Quality.Notes, s)
 	}
-	a.record.Quality.Notes = append(a.record.Quality.Notes, s)
 }
 
 func (a *active) spoil(s string) {

@@ -9,6 +9,7 @@ package conn
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -510,14 +511,8 @@ func (t *Tracker) Flush(now int64, reason string) {
 func (t *Tracker) Stats() Stats {
 	s := t.stats
 	s.OpenConns = len(t.conns)
-	s.Incomplete = make(map[string]int, len(t.stats.Incomplete))
-	for k, v := range t.stats.Incomplete {
-		s.Incomplete[k] = v
-	}
-	s.Unknown = make(map[string]int, len(t.stats.Unknown))
-	for k, v := range t.stats.Unknown {
-		s.Unknown[k] = v
-	}
+	s.Incomplete = maps.Clone(t.stats.Incomplete)
+	s.Unknown = maps.Clone(t.stats.Unknown)
 	return s
 }
 

@@ -115,10 +115,7 @@ func (c *conn) recordIn(ev *event.Record) {
 
 func (c *conn) secure(at int64) {
 	c.setup.secured = at
-	c.setup.flightEnd = c.tcp.lastIn
-	if c.tcp.lastIn > at {
-		c.setup.flightEnd = at
-	}
+	c.setup.flightEnd = min(c.tcp.lastIn, at)
 }
 
 // changeTLS replaces the TLS description, since records may share the old one.

@@ -251,7 +251,7 @@ func TestModel(t *testing.T) {
 	only := func(ms int64) []int64 { return []int64{ms * millisecond} }
 
 	narrow := func(d int64) limits {
-		return limits{median: 60 * microsecond, p99: 2 * millisecond, width: 5 * budget(d*millisecond) / 4, coverage: 0.995}
+		return limits{median: 60 * microsecond, p99: 2 * millisecond, width: 3 * budget(d*millisecond) / 2, coverage: 0.995}
 	}
 	// All samples are of the connection's first packets.
 	usual := func(d int64) limits {

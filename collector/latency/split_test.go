@@ -138,7 +138,7 @@ func reusedMarks() exchange.Timeline {
 // and the path calm unless the case says otherwise.
 func TestParties(t *testing.T) {
 	type parties struct{ client, network, server exchange.Bounded }
-	const slackLow, slackHigh = 51, 240 // 30+10+400/34, 150+90
+	const slackLow, slackHigh = 71, 220 // 50+10+400/34, 130+90
 	for _, test := range []struct {
 		name   string
 		change func(*exchange.Record)
@@ -199,8 +199,8 @@ func TestParties(t *testing.T) {
 		{"wait, one sample only", func(r *exchange.Record) {
 			r.Evidence = exchange.Evidence{KernelMinRTT: 10 * ms, SYNRTT: 10 * ms}
 		}, exchange.Wait, parties{
-			network: part(10000, 10000-40-3000, 10000+slackHigh+3000),
-			server:  part(30000, 30000-slackHigh-3000, 30000+40+3000),
+			network: part(10000, 10000-60-3000, 10000+slackHigh+3000),
+			server:  part(30000, 30000-slackHigh-3000, 30000+60+3000),
 		}, SourceSYN},
 		{"wait, no sample", func(r *exchange.Record) {
 			r.Evidence = exchange.Evidence{}
@@ -208,15 +208,15 @@ func TestParties(t *testing.T) {
 		{"wait, a stall among the samples", func(r *exchange.Record) {
 			r.Evidence.CleanACKs[7].RTT = 11 * ms
 		}, exchange.Wait, parties{
-			network: part(10000, 10000-40-400/33-1, 10000+slackHigh+3000),
-			server:  part(30000, 30000-slackHigh-3000, 30000+40+400/33+1),
+			network: part(10000, 10000-60-400/33-1, 10000+slackHigh+3000),
+			server:  part(30000, 30000-slackHigh-3000, 30000+60+400/33+1),
 		}, SourceMin},
 		{"wait, samples of other connections for a new one", func(r *exchange.Record) {
 			r.Evidence.SYNRTT, r.Evidence.KernelMinRTT, r.Evidence.HelloACK = 12*ms, 12*ms, 0
 			r.Evidence.CleanACKs, r.Evidence.PathACKs = nil, samplesOf(32, 10*ms, 90*ms)
 		}, exchange.Wait, parties{
-			network: part(10000, 10000-40-400/32, 10000+slackHigh),
-			server:  part(30000, 30000-slackHigh, 30000+40+400/32),
+			network: part(10000, 10000-60-400/32, 10000+slackHigh),
+			server:  part(30000, 30000-slackHigh, 30000+60+400/32),
 		}, SourceMin},
 		{"wait, an answer to an earlier copy", func(r *exchange.Record) {
 			r.Evidence.RequestResent = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -272,7 +273,7 @@ func missing() []string {
 	var effective uint64
 	for line := range strings.Lines(string(status)) {
 		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			fmt.Sscanf(strings.TrimSpace(hex), "%x", &effective)
+			effective, _ = strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
 		}
 	}
 	var lacks []string

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -73,7 +74,7 @@ func Open(opts Options) (_ *Probe, err error) {
 		}
 	}()
 	if lacks := missing(); len(lacks) > 0 {
-		return nil, fmt.Errorf("%w: run as root (sudo), or give it %s", ErrUnable, join(lacks))
+		return nil, fmt.Errorf("%w: run as root (sudo), or give it %s", ErrUnable, strings.Join(lacks, ", "))
 	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		return nil, fmt.Errorf("%w: read kernel types: %w; use a kernel with CONFIG_DEBUG_INFO_BTF", ErrUnable, err)
@@ -343,17 +344,6 @@ func haveUprobeMulti() error {
 		return fmt.Errorf("uprobe_multi: %w", err)
 	}
 	return nil
-}
-
-func join(list []string) string {
-	text := ""
-	for i, s := range list {
-		if i > 0 {
-			text += ", "
-		}
-		text += s
-	}
-	return text
 }
 
 // CallElsewhere counts library calls on connections that are not watched.

@@ -20,8 +20,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // The ports of the server: TLS, and plain HTTP/1.1.
@@ -107,9 +105,8 @@ func parseWork(q url.Values) (w Work, err error) {
 // each message was.
 type Server struct {
 	config  *tls.Config
-	h1      *http.Server
-	h2      *http2.Server //nolint:staticcheck // serves a connection that is already tapped
-	plain   *handoff
+	http    *http.Server
+	ready   *handoff // to http
 	listens []net.Listener
 	group   sync.WaitGroup
 
@@ -127,12 +124,17 @@ func StartServer() (*Server, error) {
 	}
 	s := &Server{
 		config: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}},
-		h2:     &http2.Server{MaxConcurrentStreams: 250},
-		plain:  &handoff{conns: make(chan net.Conn), closed: make(chan struct{})},
+		ready:  &handoff{conns: make(chan net.Conn), closed: make(chan struct{})},
 	}
-	s.h1 = &http.Server{
-		Handler:  http.HandlerFunc(s.answer),
-		ErrorLog: log.New(io.Discard, "", 0),
+	// What it gets is the plaintext of connections, whose preface tells HTTP/2.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.http = &http.Server{
+		Handler:   http.HandlerFunc(s.answer),
+		ErrorLog:  log.New(io.Discard, "", 0),
+		Protocols: protocols,
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 250},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if p, ok := c.(plainConn); ok {
 				ctx = context.WithValue(ctx, tapKey{}, p.tap)
@@ -149,7 +151,7 @@ func StartServer() (*Server, error) {
 		s.group.Go(func() { s.accept(l, port) })
 	}
 	s.group.Go(func() {
-		s.h1.Serve(s.plain) //nolint:errcheck // ends when the server is closed
+		s.http.Serve(s.ready) //nolint:errcheck // ends when the server is closed
 	})
 	return s, nil
 }
@@ -160,8 +162,8 @@ func (s *Server) Close() error {
 	for _, l := range s.listens {
 		errs = append(errs, l.Close())
 	}
-	errs = append(errs, s.h1.Close())
-	s.plain.Close()
+	errs = append(errs, s.http.Close())
+	s.ready.Close()
 	for _, t := range s.taken() {
 		t.raw.Close()
 	}
@@ -209,35 +211,29 @@ func (s *Server) accept(l net.Listener, port uint16) {
 }
 
 func (s *Server) serve(t *tap, secure bool) {
-	if !secure {
-		s.plain.give(plainConn{closing{t.raw, sync.OnceFunc(func() { close(t.done) })}, t})
-		return
+	c := t.raw
+	if secure {
+		t.secure = true
+		over := tls.Server(wireConn{t.raw, t}, s.config)
+		if err := over.Handshake(); err != nil {
+			t.raw.Close()
+			close(t.done)
+			return
+		}
+		t.state = over.ConnectionState()
+		if t.state.NegotiatedProtocol == "h2" {
+			t.startHTTP2()
+		}
+		c = over
 	}
-	t.secure = true
-	c := tls.Server(wireConn{t.raw, t}, s.config)
-	if err := c.Handshake(); err != nil {
-		t.raw.Close()
-		close(t.done)
-		return
-	}
-	t.mu.Lock()
-	t.state = c.ConnectionState()
-	t.mu.Unlock()
-	if t.state.NegotiatedProtocol != "h2" {
-		s.plain.give(plainConn{closing{c, sync.OnceFunc(func() { close(t.done) })}, t})
-		return
-	}
-	t.startHTTP2()
-	s.h2.ServeConn(plainConn{c, t}, &http2.ServeConnOpts{Handler: http.HandlerFunc(s.answer)})
-	c.Close()
-	close(t.done)
+	s.ready.give(plainConn{closing{c, sync.OnceFunc(func() { close(t.done) })}, t})
 }
 
 // answer does what the request asks for, after it was read whole.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	t, _ := r.Context().Value(tapKey{}).(*tap) // nil on HTTP/2
+	t, _ := r.Context().Value(tapKey{}).(*tap)
 	var m *message
-	if t != nil {
+	if t != nil && t.streams == nil { // HTTP/2's frames tell more
 		m = t.begin(identify(r.URL.Path))
 	}
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {

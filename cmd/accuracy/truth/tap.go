@@ -135,9 +135,6 @@ func (c plainConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ConnectionState is what HTTP/2 asks a TLS connection for.
-func (c plainConn) ConnectionState() tls.ConnectionState { return c.tap.state }
-
 // mappings tell the wire's bytes from the plaintext's, both ways.
 func (t *tap) mappings() (in, out mapping) {
 	if !t.secure {

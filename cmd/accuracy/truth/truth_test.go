@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/peel-dev/peel/cmd/accuracy/delayline"
-	"golang.org/x/net/http2"
 )
 
 func TestMeasure(t *testing.T) {
@@ -150,16 +149,7 @@ func TestObserver(t *testing.T) {
 		{"plain", fmt.Sprintf("http://%s:%d", delayline.ServerAddr, PortPlain), &http.Transport{DialContext: dial}},
 		{"h1", fmt.Sprintf("https://%s:%d", delayline.ServerAddr, PortTLS), &http.Transport{DialContext: dial, TLSClientConfig: insecure()}},
 		{"tls12", fmt.Sprintf("https://%s:%d", delayline.ServerAddr, PortTLS), &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}}},
-		{"h2", fmt.Sprintf("https://[%s]:%d", delayline.ServerAddr6, PortTLS), &http2.Transport{
-			TLSClientConfig: insecure(),
-			DialTLSContext: func(ctx context.Context, network, addr string, cfg *tls.Config) (net.Conn, error) {
-				raw, err := dial(ctx, network, addr)
-				if err != nil {
-					return nil, err
-				}
-				return tls.Client(raw, cfg), nil
-			},
-		}},
+		{"h2", fmt.Sprintf("https://[%s]:%d", delayline.ServerAddr6, PortTLS), &http.Transport{DialContext: dial, TLSClientConfig: insecure(), ForceAttemptHTTP2: true}},
 	} {
 		client := &http.Client{Transport: c.transport, Timeout: 30 * time.Second}
 		works := []Work{{Sleep: sleep}, {Sleep: sleep, Size: 100_000}, {Sleep: sleep, Chunks: 3, Gap: gap}}
@@ -178,6 +168,9 @@ func TestObserver(t *testing.T) {
 			continue
 		}
 		for i, e := range got {
+			if (e.Stream != 0) != (c.name == "h2") {
+				t.Errorf("%s: stream %d", c.name, e.Stream)
+			}
 			if e.ID != fmt.Sprint(c.name, i) || e.First != (i == 0) {
 				t.Errorf("%s, exchange %d: %+v", c.name, i, e)
 			}

@@ -229,11 +229,12 @@ func (t table) print(out *bytes.Buffer, rows []Row, color bool) {
 
 // line prints one line; a color is the last cell's.
 func (t table) line(out *bytes.Buffer, head string, cells []string, verdict string, color bool) {
-	text := pad(head, t.step, true)
+	var text strings.Builder
+	text.WriteString(pad(head, t.step, true))
 	for i, cell := range cells {
 		last := i == len(cells)-1
 		if i > 0 {
-			text += strings.Repeat(" ", columnGap)
+			text.WriteString(strings.Repeat(" ", columnGap))
 		}
 		padded := pad(cell, t.widths[i], t.columns[i].left)
 		if last {
@@ -245,9 +246,9 @@ func (t table) line(out *bytes.Buffer, head string, cells []string, verdict stri
 				padded = paint(verdict, padded)
 			}
 		}
-		text += padded
+		text.WriteString(padded)
 	}
-	out.WriteString(strings.TrimRight(text, " ") + "\n")
+	out.WriteString(strings.TrimRight(text.String(), " ") + "\n")
 }
 
 // paint colors what a verdict stands for: green, red, yellow.
