@@ -82,10 +82,8 @@ func runDemo(c *cobra.Command, choose *chooseFlags) error {
 	go func() { ended <- observer.Run(observing) }()
 	err = observer.WatchCommand(self, os.Environ(), os.Getpid())
 
-	fmt.Fprintf(stdout, "client: %s\n", d.Client())
-	for _, note := range d.Notes() {
-		fmt.Fprintln(stdout, note)
-	}
+	st := style(stdout)
+	err = errors.Join(err, d.Introduce(stdout, st.Width))
 	for _, step := range d.Steps() {
 		if err != nil || ctx.Err() != nil {
 			break
@@ -98,12 +96,11 @@ func runDemo(c *cobra.Command, choose *chooseFlags) error {
 	time.Sleep(100 * time.Millisecond) // the last connection's end
 	done()
 	err = errors.Join(err, <-ended)
-	st := style(stdout)
 	if err == nil && len(records) > 0 {
-		fmt.Fprintln(stdout)
+		fmt.Fprint(stdout, "\nThe slowest one, by phase:\n\n")
 		report.Waterfall(stdout, slowestOf(records), st)
 		fmt.Fprintln(stdout)
-		err = demo.Compare(stdout, d.Steps(), records, d.Truth, st.Width, st.Color)
+		err = demo.Compare(stdout, d.Steps(), records, d.Truth, st)
 	}
 	if err == nil && len(records) == 0 {
 		err = errors.New("no exchange was seen; see peel doctor")

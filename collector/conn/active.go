@@ -1,9 +1,10 @@
 package conn
 
 import (
+	"slices"
+
 	"github.com/peel-dev/peel/collector/event"
 	"github.com/peel-dev/peel/collector/exchange"
-	"slices"
 )
 
 const (

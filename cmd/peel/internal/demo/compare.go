@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/peel-dev/peel/collector/exchange"
+	"github.com/peel-dev/peel/exporter/report"
 )
 
 // Row is one figure as measured beside the truth.
@@ -17,6 +19,7 @@ type Row struct {
 	Expect
 	Measured exchange.Bounded // nanoseconds
 	True     time.Duration
+	Resent   bool   // from the request's first copy on, not from its last
 	Missing  string // why there is nothing to compare; empty: there is
 }
 
@@ -63,6 +66,15 @@ func Judge(steps []Step, records []*exchange.Record, truth func(id string) (Trut
 				if expect.Phase == exchange.Receive {
 					row.True = min(row.True, time.Duration(split.Total))
 				}
+				// A wait begins with the last copy of the request. A busy
+				// host acknowledges late and gets a copy that it did not
+				// need: it had the first, and what it may have done since
+				// then peel counts, as a bound, in send.
+				if expect.Phase == exchange.Wait && record.Evidence.RequestResent {
+					send := record.Phases[exchange.Send].Parts[exchange.Server]
+					row.Measured.High += send.High - send.Low
+					row.Resent = true
+				}
 			}
 			rows = append(rows, row)
 		}
@@ -71,19 +83,28 @@ func Judge(steps []Step, records []*exchange.Record, truth func(id string) (Trut
 }
 
 // Compare prints what was measured beside what was true, in lines of at most
-// width columns, as far as a table can be that narrow, and how many of the
+// the style's width, as far as a table can be that narrow, and how many of the
 // bounds hold. Its error is w's.
-func Compare(w io.Writer, steps []Step, records []*exchange.Record, truth func(id string) (Truth, bool), width int, color bool) error {
+func Compare(w io.Writer, steps []Step, records []*exchange.Record, truth func(id string) (Truth, bool), st report.Style) error {
 	rows := Judge(steps, records, truth)
 	var out bytes.Buffer
-	wrap(&out, "The server's time in each phase, in milliseconds: what peel measured from outside, "+
-		"with its bounds, beside what the server's own clock says.", width)
+	wrap(&out, "Server time in ms: measured [low"+dash(st)+"high] from outside, true by its own clock.", st.Width)
 	out.WriteByte('\n')
-	layout(rows, width).print(&out, rows, color)
+	layout(rows, st).print(&out, rows, st.Color)
 	out.WriteByte('\n')
-	wrap(&out, tally(rows), width)
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Resent }) {
+		wrap(&out, "* The request was sent again: the bounds are those from its first copy on.", st.Width)
+	}
+	wrap(&out, tally(rows), st.Width)
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+func dash(st report.Style) string {
+	if st.Unicode {
+		return "–"
+	}
+	return "-"
 }
 
 // tally counts, in words.
@@ -127,14 +148,19 @@ const (
 	micro     = int64(time.Microsecond)
 )
 
-func columns() (phase, added, measured, bounds, real, difference, holds column) {
-	return column{"phase", func(r Row) string { return r.Phase.String() }, true},
+func columns(st report.Style) (phase, added, measured, bounds, real, difference, holds column) {
+	return column{"phase", func(r Row) string {
+			if r.Resent {
+				return r.Phase.String() + "*"
+			}
+			return r.Phase.String()
+		}, true},
 		column{"added", func(r Row) string { return millis(int64(r.Added)) }, false},
 		column{"measured", func(r Row) string { return millis(r.Measured.Value) }, false},
-		column{"[low–high]", func(r Row) string {
+		column{"[low" + dash(st) + "high]", func(r Row) string {
 			// Rounded outwards, so that no shown bound claims too much.
 			low, high := r.Measured.Low/micro*micro, (r.Measured.High+micro-1)/micro*micro
-			return "[" + millis(low) + "–" + millis(high) + "]"
+			return "[" + millis(low) + dash(st) + millis(high) + "]"
 		}, true},
 		column{"true", func(r Row) string { return millis(int64(r.True)) }, false},
 		column{"difference", func(r Row) string { return fmt.Sprintf("%+.3f", ms(int64(r.Difference()))) }, false},
@@ -152,8 +178,8 @@ func verdict(r Row) string {
 }
 
 // layout takes the first arrangement that fits, from the widest on.
-func layout(rows []Row, width int) table {
-	phase, added, measured, bounds, real, difference, holds := columns()
+func layout(rows []Row, st report.Style) table {
+	phase, added, measured, bounds, real, difference, holds := columns(st)
 	arrangements := []table{
 		{columns: []column{phase, added, measured, bounds, real, difference, holds}},
 		{stepLines: true, columns: []column{phase, added, measured, bounds, real, difference, holds}},
@@ -163,7 +189,7 @@ func layout(rows []Row, width int) table {
 	var t table
 	for _, t = range arrangements {
 		t.fit(rows)
-		if t.width <= width {
+		if t.width <= st.Width {
 			break
 		}
 	}

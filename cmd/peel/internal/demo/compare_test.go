@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/peel-dev/peel/collector/exchange"
+	"github.com/peel-dev/peel/exporter/report"
 )
 
 const msec = int64(time.Millisecond)
@@ -70,8 +71,7 @@ func TestCompare(t *testing.T) {
 		want  string
 	}{
 		{"wide", 132, false, `
-The server's time in each phase, in milliseconds: what peel measured from outside, with its bounds, beside what the server's own
-clock says.
+Server time in ms: measured [low–high] from outside, true by its own clock.
 
 step                                     phase      added  measured  [low–high]            true  difference  holds
 new connection, GET, HTTP/2              tls        0.000     1.210  [1.150–1.260]        1.190      +0.020  yes
@@ -85,8 +85,7 @@ plain HTTP                               wait     no truth known
 3 of 4 bounds hold the true value; 3 could not be compared.
 `},
 		{"80 columns", 80, false, `
-The server's time in each phase, in milliseconds: what peel measured from
-outside, with its bounds, beside what the server's own clock says.
+Server time in ms: measured [low–high] from outside, true by its own clock.
 
   phase      added  measured  [low–high]            true  difference  holds
 new connection, GET, HTTP/2
@@ -104,10 +103,8 @@ plain HTTP
 3 of 4 bounds hold the true value; 3 could not be compared.
 `},
 		{"narrow, in color", 46, true, "\n" +
-			"The server's time in each phase, in\n" +
-			"milliseconds: what peel measured from outside,\n" +
-			"with its bounds, beside what the server's own\n" +
-			"clock says.\n" +
+			"Server time in ms: measured [low–high] from\n" +
+			"outside, true by its own clock.\n" +
 			"\n" +
 			"  phase    [low–high]            true  holds\n" +
 			"new connection, GET, HTTP/2\n" +
@@ -128,7 +125,7 @@ plain HTTP
 		t.Run(tt.name, func(t *testing.T) {
 			steps, records, truth := sample()
 			var out strings.Builder
-			if err := Compare(&out, steps, records, truth, tt.width, tt.color); err != nil {
+			if err := Compare(&out, steps, records, truth, report.Style{Width: tt.width, Color: tt.color, Unicode: true}); err != nil {
 				t.Fatal(err)
 			}
 			if got := "\n" + out.String(); got != tt.want {
@@ -143,10 +140,52 @@ plain HTTP
 	}
 }
 
+func TestCompareInASCII(t *testing.T) {
+	steps, records, truth := sample()
+	var out strings.Builder
+	if err := Compare(&out, steps, records, truth, report.Style{Width: 80}); err != nil {
+		t.Fatal(err)
+	}
+	if i := strings.IndexFunc(out.String(), func(r rune) bool { return r >= utf8.RuneSelf }); i >= 0 {
+		t.Errorf("not ASCII: %s", out.String()[i:])
+	}
+}
+
+// The server had the first copy of a request whose ACK came late.
+func TestCompareOfRequestSentAgain(t *testing.T) {
+	const sentAgain = 5 * msec
+	steps := []Step{{Name: "POST", Expect: []Expect{{ID: "demo-01", Phase: exchange.Wait}}}}
+	truth := func(string) (Truth, bool) {
+		return Truth{RequestArrived: msec, FirstWritten: msec + 5_300_000}, true
+	}
+	for _, tt := range []struct {
+		name   string
+		resent bool
+		want   string
+	}{
+		{"once", false, "  wait   0.000     0.350  [0.000-0.400]  5.300      -4.950  no\n"},
+		{"again", true, "  wait*  0.000     0.350  [0.000-5.400]  5.300      -4.950  yes\n\n* The request was sent again"},
+	} {
+		r := record("/v1/messages/demo-01", map[exchange.Phase]exchange.Bounded{
+			// A closed window's time is known, and no part of the wait.
+			exchange.Send: {Value: 2 * msec, Low: 2 * msec, High: 2*msec + sentAgain},
+			exchange.Wait: {Value: 350_000, Low: 0, High: 400_000},
+		})
+		r.Evidence.RequestResent = tt.resent
+		var out strings.Builder
+		if err := Compare(&out, steps, []*exchange.Record{r}, truth, report.Style{Width: 70}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s:\n%s\nwant in it:\n%s", tt.name, out.String(), tt.want)
+		}
+	}
+}
+
 func TestCompareOfWriterThatFails(t *testing.T) {
 	steps, records, truth := sample()
 	full := errors.New("disk full")
-	if err := Compare(writer(func([]byte) (int, error) { return 0, full }), steps, records, truth, 80, false); !errors.Is(err, full) {
+	if err := Compare(writer(func([]byte) (int, error) { return 0, full }), steps, records, truth, report.Style{Width: 80}); !errors.Is(err, full) {
 		t.Errorf("got %v", err)
 	}
 }

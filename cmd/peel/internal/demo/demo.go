@@ -4,6 +4,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,6 +14,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -160,11 +162,17 @@ func (d *Demo) Close() error {
 // Steps returns what to run, in order.
 func (d *Demo) Steps() []Step { return slices.Clone(d.steps) }
 
-// Client describes the client that the steps run, for a person.
-func (d *Demo) Client() string { return d.client.name }
-
-// Notes says what the steps leave out on this host, and why.
-func (d *Demo) Notes() []string { return slices.Clone(d.notes) }
+// Introduce says, in lines of at most width columns, what runs, and what the
+// steps leave out on this host and why. Its error is w's.
+func (d *Demo) Introduce(w io.Writer, width int) error {
+	var out bytes.Buffer
+	wrap(&out, fmt.Sprintf("%d calls to a local stand-in of an LLM API with known delays, by %s", len(d.steps), d.client.name), width)
+	for _, note := range d.notes {
+		wrap(&out, note, width)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
 
 // TLSAddrs returns the addresses that speak HTTPS: IPv4's, and IPv6's where
 // the host has ::1.

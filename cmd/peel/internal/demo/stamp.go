@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -72,7 +73,10 @@ func (a *arrivals) read(b []byte) (n int, at int64, err error) {
 	case err != nil: // closed, or past its deadline
 		return 0, now(), err
 	case rerr != nil:
-		return 0, now(), os.NewSyscallError("recvmsg", rerr)
+		return 0, now(), &net.OpError{
+			Op: "read", Net: "tcp", Source: a.conn.LocalAddr(), Addr: a.conn.RemoteAddr(),
+			Err: os.NewSyscallError("recvmsg", rerr),
+		}
 	case n == 0:
 		return 0, now(), io.EOF
 	}
@@ -100,15 +104,19 @@ func arrival(oob []byte) int64 {
 	return 0
 }
 
-// realtimeLead is CLOCK_REALTIME less CLOCK_MONOTONIC. Of some tries the one
-// counts that was interrupted least.
+// realtimeLead is CLOCK_REALTIME less CLOCK_MONOTONIC, read together: of
+// some tries the one counts that was interrupted least.
 func realtimeLead() int64 {
-	const tries = 3
-	var lead, least int64
-	for i := range tries {
+	const tries, enough = 20, int64(2 * time.Microsecond)
+	least := int64(math.MaxInt64)
+	var lead int64
+	for range tries {
 		before, wall, after := now(), clock(unix.CLOCK_REALTIME), now()
-		if i == 0 || after-before < least {
-			least, lead = after-before, wall-before-(after-before)/2
+		if took := after - before; took < least {
+			least, lead = took, wall-before-took/2
+		}
+		if least <= enough {
+			break
 		}
 	}
 	return lead
