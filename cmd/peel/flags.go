@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"strconv"
@@ -214,12 +215,8 @@ func extra(r collector.Report, elapsed time.Duration) report.Extra {
 		Lost:        make(map[string]int),
 		Dropped:     make(map[string]int),
 	}
-	for reason, n := range r.Unknown {
-		e.Unknown[reason] = int(n)
-	}
-	for reason, n := range r.Incomplete {
-		e.Incomplete[reason] = int(n)
-	}
+	maps.Copy(e.Unknown, r.Unknown)
+	maps.Copy(e.Incomplete, r.Incomplete)
 	for reason, n := range r.Reasons {
 		switch reason {
 		case "ring_full":
@@ -231,7 +228,7 @@ func extra(r collector.Report, elapsed time.Duration) report.Extra {
 	}
 	for name, n := range map[string]int{"evicted": r.Evicted, "framing lost": r.Gaps, "answer without its request": r.Unrequested} {
 		if n > 0 {
-			e.Dropped[name] = int(n)
+			e.Dropped[name] = n
 		}
 	}
 	if r.Undecoded > 0 {

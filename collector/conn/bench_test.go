@@ -27,7 +27,7 @@ func benchmarkHTTP2(b *testing.B, streams int) {
 			b.Fatalf("%+v", r.Quality)
 		}
 	}
-	at := int64(start)
+	at := start
 	b.ReportAllocs()
 	b.ResetTimer()
 	id := uint32(1)
@@ -120,7 +120,7 @@ func benchmarkHTTP1(b *testing.B) {
 	requests, answers := pieceEvents(s, message("GET /index.html HTTP/1.1", "Host: 127.0.0.1", "User-Agent: bench", "Accept: */*"),
 		message("HTTP/1.1 200 OK", "Server: nginx", "Date: Mon, 01 Jan 2024 00:00:00 GMT", "Content-Type: text/html",
 			"Content-Length: 100", "Connection: keep-alive").and(counted(100)))
-	at := int64(start)
+	at := start
 	b.ReportAllocs()
 	for b.Loop() {
 		at += 100 * us

@@ -209,7 +209,7 @@ func (t *Tracker) Handle(ev event.Event) {
 }
 
 func (t *Tracker) opened(ev *event.Conn) {
-	if old := t.conns[ev.Header.Conn]; old != nil {
+	if old := t.conns[ev.Conn]; old != nil {
 		t.abandon(old, NoteClosed, reasonClosed)
 	}
 	if len(t.conns) >= t.cfg.MaxConns {
@@ -217,8 +217,8 @@ func (t *Tracker) opened(ev *event.Conn) {
 	}
 	t.stats.Connections++
 	c := &conn{
-		cookie:    ev.Header.Conn,
-		id:        strconv.FormatUint(ev.Header.Conn, 16),
+		cookie:    ev.Conn,
+		id:        strconv.FormatUint(ev.Conn, 16),
 		from:      ev.Local,
 		to:        ev.Peer,
 		role:      ev.Role,

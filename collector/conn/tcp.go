@@ -232,7 +232,7 @@ func (t *tcp) sent(ev *event.Segment, keep int64, most int) {
 	}
 	if hi > o.next {
 		o.room(keep, most)
-		o.ring.push(seg{lo: max(lo, o.next), hi: hi, at: ev.At}, len(o.buf))
+		o.push(seg{lo: max(lo, o.next), hi: hi, at: ev.At}, len(o.buf))
 		o.next = hi
 	}
 }

@@ -13,8 +13,8 @@ import (
 func garbage(r *rand.Rand, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			garbage(r, v.Field(i))
+		for _, field := range v.Fields() {
+			garbage(r, field)
 		}
 	case reflect.Slice:
 		n := r.IntN(70)

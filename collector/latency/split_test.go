@@ -456,8 +456,8 @@ func BenchmarkSplit(b *testing.B) {
 func TestMarks(t *testing.T) {
 	var in exchange.Timeline
 	v := reflect.ValueOf(&in).Elem()
-	for i := range v.NumField() {
-		v.Field(i).SetInt(-1)
+	for _, field := range v.Fields() {
+		field.SetInt(-1)
 	}
 	if got := plausible(in); got != (exchange.Timeline{}) {
 		t.Errorf("negative marks are left: %+v", got)

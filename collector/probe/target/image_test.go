@@ -52,7 +52,7 @@ func (p program) slot(name string) uint64 {
 func (p program) assemble(t testing.TB, i int) []byte {
 	t.Helper()
 	var b []byte
-	for _, f := range strings.Fields(p.funcs[i].code) {
+	for f := range strings.FieldsSeq(p.funcs[i].code) {
 		pc := textAddr + uint64(i)*spacing + uint64(len(b))
 		op, name, refers := strings.Cut(f, "@")
 		switch {

@@ -38,7 +38,7 @@ type fileID struct{ dev, ino uint64 }
 
 func idOf(st fs.FileInfo) fileID {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		return fileID{uint64(s.Dev), s.Ino}
+		return fileID{s.Dev, s.Ino}
 	}
 	return fileID{}
 }

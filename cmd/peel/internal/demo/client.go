@@ -59,7 +59,7 @@ func findClient(ctx context.Context, self []string) (client, error) {
 	return client{
 		tool:  own,
 		argv:  self,
-		name:  "its own client",
+		name:  "peel's own client",
 		lacks: []string{fmt.Sprintf("TLS and HTTP/2 are left out: %v; %v", noCurl, noPython)},
 	}, nil
 }

@@ -166,7 +166,7 @@ func (d *Demo) Steps() []Step { return slices.Clone(d.steps) }
 // steps leave out on this host and why. Its error is w's.
 func (d *Demo) Introduce(w io.Writer, width int) error {
 	var out bytes.Buffer
-	wrap(&out, fmt.Sprintf("%d calls to a local stand-in of an LLM API with known delays, by %s", len(d.steps), d.client.name), width)
+	wrap(&out, fmt.Sprintf("%d calls by %s to a local API with known delays", len(d.steps), d.client.name), width)
 	for _, note := range d.notes {
 		wrap(&out, note, width)
 	}

@@ -93,7 +93,7 @@ func TestArrivalsReadLikeTheConnection(t *testing.T) {
 		t.Errorf("reading nothing: %d, %v", n, err)
 	}
 	client.Close()
-	if n, _, err := server.read(buf); n != 0 || err != io.EOF {
+	if n, _, err := server.read(buf); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %d, %v", n, err)
 	}
 	server.conn.Close()
