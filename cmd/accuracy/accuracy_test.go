@@ -233,6 +233,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestUndisturbed(t *testing.T) {
+	at := func(network int64) row { return row{Truth: truth.Exchange{Network: network}} }
+	steady := result{testCase: testCase{path: delayline.Steady(ms)}, rows: []row{at(2_000_000), at(2_500_000), at(2_500_001)}}
+	lossy := result{testCase: testCase{path: delayline.Path{Down: delayline.Way{Loss: 0.1}}}, rows: []row{at(0)}}
+	jitter := result{testCase: testCase{path: delayline.Path{Up: delayline.Way{Jitter: 1}}}, rows: []row{at(0)}}
+	if got := len(undisturbed([]result{steady, lossy, jitter}).server.errors); got != 2 {
+		t.Errorf("%d exchanges, want 2", got)
+	}
+	if len(steady.rows) != 3 || steady.rows[2].Truth.Network != 2_500_001 {
+		t.Errorf("rows were changed: %v", steady.rows)
+	}
+}
+
 // TestNoRecordFails runs the program with a peel that sees nothing.
 func TestNoRecordFails(t *testing.T) {
 	if os.Geteuid() != 0 {

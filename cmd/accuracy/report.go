@@ -195,6 +195,27 @@ func (r *result) sources() string {
 	return strings.Join(names, ", ")
 }
 
+// calm is how much more than the set delays the network may take on a path
+// without jitter and loss before the machine, not the path, is at work.
+const calm = 500_000
+
+// undisturbed are the figures of the exchanges that only the path delayed.
+func undisturbed(results []result) all {
+	var sum all
+	for _, r := range results {
+		up, down := r.testCase.path.Up, r.testCase.path.Down
+		if up.Jitter+down.Jitter > 0 || up.Loss+down.Loss > 0 {
+			continue
+		}
+		left := r
+		left.rows = slices.DeleteFunc(slices.Clone(r.rows), func(x row) bool {
+			return x.Truth.Network-int64(up.Delay+down.Delay) > calm
+		})
+		sum.merge(left.figures())
+	}
+	return sum
+}
+
 // overDelay is what the network took beyond the path's two delays.
 func (r *result) overDelay() string {
 	set := int64(r.testCase.path.Up.Delay + r.testCase.path.Down.Delay)
@@ -224,6 +245,11 @@ func table(w io.Writer, results []result) {
 		streamed = streamed || len(a.streamed.errors) > 0
 	}
 	line(w, "all", n, matched, sum, "", "", "")
+	if u := undisturbed(results); len(u.server.errors) > 0 {
+		fmt.Fprintf(w, "\nA machine that is busy or stalls adds to the network. On the paths without jitter and loss, %d exchanges had\n"+
+			"no more than %s µs added: server error %s, width %s; the bounds of server and network hold in %s and %s %%.\n",
+			len(u.server.errors), micros(calm), u.server.error(), u.server.width(), u.server.share(), u.network.share())
+	}
 	if streamed {
 		fmt.Fprintln(w, "\nStreamed answers: all of the server's time, pauses between its events included.")
 		fmt.Fprintln(w, "\n| case | n | server error | width | holds |")
