@@ -163,12 +163,12 @@ func (o *Observer) handle(raw []byte) {
 		case event.Forked:
 			o.librarian.child()
 		case event.Executed:
-			o.librarian.look(int(ev.PID))
+			o.librarian.executed(int(ev.PID))
 		}
 		return
 	case *event.Conn:
-		if o.processes.connected(ev) || o.librarian.reach == reachWithin {
-			o.librarian.look(int(ev.PID))
+		if o.processes.connected(ev) || o.librarian.reach != reachHost {
+			o.librarian.connected(int(ev.PID))
 		}
 	}
 	o.tracker.Handle(ev)

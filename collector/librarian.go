@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/peel-dev/peel/collector/probe"
@@ -43,6 +44,7 @@ type librarian struct {
 	born   chan struct{}
 	inside map[int]bool // processes probed on their own
 	wide   bool         // reachWithin no longer holds
+	awake  atomic.Bool  // a wanted connection was opened
 }
 
 func newLibrarian(log *slog.Logger, p *probe.Probe, r reach) *librarian {
@@ -110,6 +112,20 @@ func (l *librarian) attach(path string, pid int) {
 		for _, site := range lib.Sites {
 			l.log.Debug("a library is probed", "path", path, "pid", pid, "site", site.String())
 		}
+	}
+}
+
+// connected has a process looked at that opened a wanted connection.
+func (l *librarian) connected(pid int) {
+	l.awake.Store(true)
+	l.look(pid)
+}
+
+// executed has a process looked at that began a program, unless nothing is
+// wanted of any process yet.
+func (l *librarian) executed(pid int) {
+	if l.reach != reachLater || l.awake.Load() {
+		l.look(pid)
 	}
 }
 

@@ -105,7 +105,9 @@ type watcher struct {
 func startWatch(ctx context.Context, peel, file string, most time.Duration) (*watcher, error) {
 	w := &watcher{
 		cmd: exec.CommandContext(ctx, peel, "watch", "--output", "json", "--write", file, "--duration", most.String(),
-			"--port", strconv.Itoa(truth.PortTLS), "--port", strconv.Itoa(truth.PortPlain)),
+			"--port", strconv.Itoa(truth.PortTLS), "--port", strconv.Itoa(truth.PortPlain),
+			// Programs by name: their libraries are probed before they begin.
+			"--comm", "curl", "--comm", "nghttp", "--comm", "h2load", "--comm", "python3"),
 		ended: make(chan error, 1),
 		said:  &watchOutput{ready: make(chan struct{})},
 	}

@@ -38,7 +38,7 @@ func observers(peel string, port int, libssl string) []observer {
 	return []observer{
 		{name: "none"},
 		{name: "peel-run", wrap: []string{peel, "run", "--"}},
-		{name: "peel-watch", beside: []string{peel, "watch", "--port", strconv.Itoa(port)}, ready: "watching"},
+		{name: "peel-watch", beside: []string{peel, "watch", "--port", strconv.Itoa(port), "--comm", "h2load"}, ready: "watching"},
 		{name: "peel-elsewhere", beside: []string{peel, "watch", "--port", "1"}, ready: "watching"},
 		{name: "tcpdump", beside: []string{"tcpdump", "-i", "lo", "-w", "/dev/null"}, ready: "listening"},
 		{name: "bpftrace", beside: []string{"bpftrace", "-e", fmt.Sprintf(sniff, libssl)}, ready: "Attaching"},

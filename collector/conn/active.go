@@ -51,6 +51,7 @@ type active struct {
 
 	reqDone, sealed  bool
 	resHead, resDone bool
+	length           int64 // of the answer's body, as its head states; 0: not stated
 	inLo, inHi       int64 // TCP bytes that carry the answer so far
 	cursorIn         int64
 	connect          bool // CONNECT, or a request to change the protocol

@@ -591,6 +591,7 @@ func (t *Tracker) answer(a *active, h *head, start mark, hi int64, k *call) {
 	r.Status = h.status
 	r.ResponseHeaders = a.conn.resFields.get(h.fields)
 	r.ContentType = h.contentType
+	a.length = h.length
 	t.trailer(a, h)
 	t.arrived(a, start.lo, hi, k)
 	if k.Has(event.FlagTLS) {
@@ -646,6 +647,13 @@ func (t *Tracker) answered(a *active, k *call) {
 func (t *Tracker) giveUp(a *active, note, reason string) {
 	if a.resDone {
 		a.note(NoteUnread)
+		t.finish(a, true)
+		return
+	}
+	if a.resHead && a.length > 0 && a.record.HTTP.ResponseBodyBytes == a.length {
+		// All that was announced has come. An HTTP/2 client need not wait
+		// for the empty frame that ends the stream.
+		a.record.HTTP.Reset = ""
 		t.finish(a, true)
 		return
 	}

@@ -512,6 +512,16 @@ func TestStreamEnds(t *testing.T) {
 			s.write(at+ms, frame(http2.RSTStream, 0, 3, []byte{0, 0, 0, 8}))
 			s.read(at+2*ms, data(3, 10, 0))
 		}, false, "CANCEL", []string{NoteStreamReset}, nil},
+		{"cancelled when all that was announced had come", func(s *script, at int64) {
+			s.read(at, s.in.headers(3, 0, ":status", "200", "content-length", "10"))
+			s.read(at+ms, data(3, 10, 0))
+			s.write(at+2*ms, frame(http2.RSTStream, 0, 3, []byte{0, 0, 0, 8}))
+		}, true, "", nil, nil},
+		{"closed before all that was announced had come", func(s *script, at int64) {
+			s.read(at, s.in.headers(3, 0, ":status", "200", "content-length", "11"))
+			s.read(at+ms, data(3, 10, 0))
+			s.close(at + 2*ms)
+		}, false, "", []string{NoteClosed}, nil},
 		{"GOAWAY", func(s *script, at int64) {
 			s.read(at, frame(http2.GoAway, 0, 0, []byte{0, 0, 0, 1, 0, 0, 0, 0}))
 		}, false, "GOAWAY", []string{NoteGoAway}, nil},

@@ -19,6 +19,7 @@ type head struct {
 	method, authority, path string
 	contentType             string
 	status                  int
+	length                  int64 // Content-Length; 0: none
 	grpc                    int
 	hasGRPC                 bool
 	unknown                 bool // a field was not known
@@ -67,6 +68,10 @@ func (h *head) keep(name, value string) {
 		}
 	case "content-type":
 		h.contentType = value
+	case "content-length":
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && n > 0 {
+			h.length = n
+		}
 	case "grpc-status":
 		if n, err := strconv.Atoi(value); err == nil {
 			h.grpc, h.hasGRPC = n, true

@@ -75,10 +75,8 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(fmt.Sprintf("X-Filler-%d", i), "of no use to anybody")
 	}
 	w.Header().Set("Server", "vmtest")
-	if r.ProtoMajor == 1 {
-		// In HTTP/2 curl would not wait for the frame that ends the answer.
-		w.Header().Set("Content-Length", strconv.Itoa(answerBytes))
-	}
+	// In HTTP/2 curl then does not wait for the frame that ends the answer.
+	w.Header().Set("Content-Length", strconv.Itoa(answerBytes))
 	w.Write(bytes.Repeat([]byte("x"), answerBytes))
 }
 
