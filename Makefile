@@ -25,7 +25,8 @@ test: ## vet and run all tests, against real clients and servers too (root)
 	@for p in $(TEST_PROGRAMS); do command -v $$p >/dev/null || missing="$$missing $$p"; done; \
 	[ -z "$$missing" ] || { printf 'make test needs%s:\n  apt-get install -y $(TEST_PACKAGES)\n' "$$missing" >&2; exit 2; }
 	go vet ./...
-	go test ./...
+	# One package at a time: each attaches to the same kernel.
+	go test -p 1 ./...
 
 test-vm: ## run the kernel side's tests under other kernels in qemu (VM_KERNELS)
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \

@@ -16,10 +16,13 @@
 
 #define FRAME_HEADER 9
 #define FRAME_PADDED 8
+#define FRAME_MOST (1 << 20)
+#define TYPE_MOST 0x40
 #define H2_DATA 0
 #define H2_SETTINGS 4
 #define H2_PING 6
 #define H2_GOAWAY 7
+#define H2_WINDOW_UPDATE 8
 #define H2_CONTINUATION 9
 #define PREFACE_LEN 24
 
@@ -27,6 +30,13 @@ enum stream_state {
 	STREAM_HEAD,  // the next byte begins a head, or goes on with it
 	STREAM_BODY,  // remain bytes of body, then a head
 	STREAM_UNTIL, // a body whose end the kernel cannot tell
+};
+
+// gap says where something was lost.
+enum gap {
+	GAP_NONE,
+	GAP_BEFORE, // before the next event
+	GAP_AHEAD,  // after it
 };
 
 enum body {
@@ -132,6 +142,22 @@ static __always_inline __u32 copied_payload(__u8 type, __u8 flags, __u32 length)
 	return most < length ? most : length;
 }
 
+// plausible says whether a frame header can be one: of a length that peers
+// allow in practice, of a type near the known ones, and on a stream that its
+// type goes with (RFC 9113 section 6). Else a call was missed, and with it
+// where the frames begin.
+static __always_inline bool plausible(const __u8 *header, __u32 length)
+{
+	bool stream = header[5] | header[6] | header[7] | header[8];
+	__u8 type = header[3];
+
+	if (length > FRAME_MOST || type > TYPE_MOST || header[5] & 0x80)
+		return false;
+	if (type == H2_SETTINGS || type == H2_PING || type == H2_GOAWAY)
+		return !stream;
+	return stream || type == H2_WINDOW_UPDATE || type > H2_CONTINUATION;
+}
+
 // whole_header takes a frame header that lies in one piece and what follows it,
 // as far as one step can: a frame a step, as a rule.
 static __always_inline __u32 whole_header(struct sheet *sheet, const struct source *source,
@@ -145,6 +171,11 @@ static __always_inline __u32 whole_header(struct sheet *sheet, const struct sour
 		return 0;
 	}
 	length = header[0] << 16 | header[1] << 8 | header[2];
+	if (!plausible(header, length)) {
+		count(REASON_FRAMING_LOST);
+		stream->gap = GAP_AHEAD;
+		return left; // the next call may begin with a frame
+	}
 	copy = copied_payload(header[3], header[4], length);
 	n = FRAME_HEADER + copy;
 	if (n > left)
@@ -456,8 +487,8 @@ static __always_inline void detect(struct conn_state *state, struct stream *stre
 		// this looks like a frame of less than 64 KiB on a stream below
 		// 2^24, and writers begin with one.
 		state->protocol = PROTO_HTTP2;
-		stream->gap = 1;
-		state->stream[!(stream - state->stream)].gap = 1;
+		stream->gap = GAP_BEFORE;
+		state->stream[!(stream - state->stream)].gap = GAP_BEFORE;
 	} else if (first) {
 		state->protocol = PROTO_HTTP1;
 	} else {
@@ -602,7 +633,7 @@ static __always_inline long end_sheet(struct scan_run *run, struct plain_event *
 	struct conn_state *state = run->state;
 	struct stream *stream = run->stream;
 
-	if (stream->gap)
+	if (stream->gap == GAP_BEFORE)
 		flags |= FLAG_GAP;
 	if (stream->at < bytes) {
 		if (!stream->passes || (!stream->taken && !event->data_len)) {
@@ -616,7 +647,7 @@ static __always_inline long end_sheet(struct scan_run *run, struct plain_event *
 		flags |= FLAG_CHUNK_END;
 		stream->state = STREAM_HEAD;
 	}
-	stream->gap = 0;
+	stream->gap = stream->gap == GAP_AHEAD ? GAP_BEFORE : GAP_NONE;
 	event->hdr.lost = state->lost;
 	event->hdr.flags = flags;
 	event->protocol = state->protocol;
@@ -628,7 +659,7 @@ static __always_inline void lost_sheet(struct scan_run *run)
 {
 	count(REASON_RING_FULL);
 	__sync_fetch_and_add(&run->state->lost, 1);
-	run->stream->gap = 1;
+	run->stream->gap = GAP_BEFORE;
 }
 
 // The verifier follows a global function once, whatever calls it. But such a
@@ -885,7 +916,7 @@ static __always_inline void scan(struct conn_state *state, enum direction dir,
 		// its beginning.
 		stream->copy = 0;
 		if (stream->at < passage->bytes) {
-			stream->gap = 1;
+			stream->gap = GAP_BEFORE;
 			stream->remain = 0;
 			stream->have = 0;
 		}
@@ -923,7 +954,7 @@ static __always_inline void scan_segment(struct __sk_buff *skb, struct socket_st
 			if (!stream->remain && state->protocol == PROTO_HTTP1)
 				stream->state = STREAM_HEAD;
 		} else if (stream->state != STREAM_UNTIL) {
-			stream->gap = 1;
+			stream->gap = GAP_BEFORE;
 			stream->remain = stream->copy = 0;
 			stream->have = 0;
 		}

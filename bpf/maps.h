@@ -19,6 +19,7 @@ enum reason {
 	REASON_CALL_UNREAD,    // a call's buffer could not be read
 	REASON_SCAN_LIMIT,     // a call held more heads than one pass looks at
 	REASON_HEAD_LIMIT,     // an HTTP/1 head was longer than what is copied
+	REASON_FRAMING_LOST,   // an HTTP/2 stream went on with what is no frame
 	REASON_NOT_HTTP,       // a stream's first bytes are neither HTTP/1 nor HTTP/2
 	REASON_COUNT,
 };
@@ -118,7 +119,7 @@ struct stream {
 	__u8 body;       // HTTP/1: enum body
 	__u8 interim;    // HTTP/1: the head's status is 1xx
 	__u8 switching;  // HTTP/1: the head's status is 101
-	__u8 gap;        // something before the next call was lost
+	__u8 gap;        // enum gap
 	__u8 begun;
 	__u8 kind;       // HTTP/1: enum line_kind of the last line
 	__u8 passes;     // events that this call may still fill

@@ -167,8 +167,9 @@ const (
 	ObserverReasonREASON_CALL_UNREAD    ObserverReason = 9
 	ObserverReasonREASON_SCAN_LIMIT     ObserverReason = 10
 	ObserverReasonREASON_HEAD_LIMIT     ObserverReason = 11
-	ObserverReasonREASON_NOT_HTTP       ObserverReason = 12
-	ObserverReasonREASON_COUNT          ObserverReason = 13
+	ObserverReasonREASON_FRAMING_LOST   ObserverReason = 12
+	ObserverReasonREASON_NOT_HTTP       ObserverReason = 13
+	ObserverReasonREASON_COUNT          ObserverReason = 14
 )
 
 type ObserverRecordEvent struct {

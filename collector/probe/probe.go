@@ -364,6 +364,7 @@ func reasonNames() map[bpf.ObserverReason]string {
 		bpf.ObserverReasonREASON_CALL_UNREAD:    "library_buffer_unread",
 		bpf.ObserverReasonREASON_SCAN_LIMIT:     "too_many_heads_in_a_call",
 		bpf.ObserverReasonREASON_HEAD_LIMIT:     "http1_head_too_long",
+		bpf.ObserverReasonREASON_FRAMING_LOST:   "http2_framing_lost",
 		bpf.ObserverReasonREASON_NOT_HTTP:       "not_http",
 	}
 }
