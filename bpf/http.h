@@ -395,6 +395,21 @@ static __always_inline __u32 until_lf(const union line *line)
 	return 0;
 }
 
+// begins_anew says whether a write begins the next request, although the end
+// of the last one's chunks was not recognized (trailers, or a last chunk in two
+// writes): its answer has come whole, and a chunk does not begin with a method.
+static __always_inline bool begins_anew(struct conn_state *state, struct stream *stream,
+					const struct source *source)
+{
+	struct stream *answer = &state->stream[state->role == ROLE_CLIENT ? DIR_IN : DIR_OUT];
+	__u64 word = 0;
+
+	if (stream->body != BODY_CHUNKED || answer->state != STREAM_HEAD ||
+	    state->heads_in < state->heads_out)
+		return false;
+	return !load(source, 0, &word, sizeof(word), sizeof(word)) && is_method(word);
+}
+
 // step_line takes one step through an HTTP/1 stream: a line of a head, 64
 // bytes of a longer one, or all there is of a body.
 static __always_inline __u32 step_line(struct sheet *sheet, const struct source *source,
@@ -405,8 +420,12 @@ static __always_inline __u32 step_line(struct sheet *sheet, const struct source 
 	union line line = {};
 	__u8 kind;
 
-	if (stream->state == STREAM_UNTIL)
-		return left;
+	if (stream->state == STREAM_UNTIL) {
+		if (!request || at || left < 12 || !begins_anew(state, stream, source))
+			return left;
+		stream->state = STREAM_HEAD;
+		stream->head_len = 0;
+	}
 	if (stream->state == STREAM_BODY) {
 		n = stream->remain < left ? stream->remain : left;
 		stream->remain -= n;

@@ -35,7 +35,7 @@ func Check() error {
 	}
 	packages := map[string]string{
 		"curl": "curl", "nghttp": "nghttp2-client", "h2load": "nghttp2-client", "nghttpd": "nghttp2-server",
-		"nginx": "nginx-light", Python: "python3", "setpriv": "util-linux", "unshare": "util-linux", "ip": "iproute2",
+		"nginx": "nginx", Python: "python3", "setpriv": "util-linux", "unshare": "util-linux",
 	}
 	var lacks, install []string
 	for program, pkg := range packages {
