@@ -77,6 +77,13 @@ static __always_inline __u64 socket_cookie(struct sock *sk)
 	return BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
 }
 
+// traced_cookie is the same for a socket that the verifier knows for one, as a
+// tracing program's argument is: a plain load.
+static __always_inline __u64 traced_cookie(struct sock *sk)
+{
+	return sk->__sk_common.skc_cookie.counter;
+}
+
 // sent_until is the sequence number after all that the application has sent.
 static __always_inline __u32 sent_until(struct sock *sk)
 {

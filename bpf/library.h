@@ -106,19 +106,19 @@ static __always_inline void on_call_return(__s64 result, const bool old)
 }
 
 // on_sent runs when a thread has handed bytes to any socket.
-static __always_inline void on_sent(struct sock *sk, __s32 bytes)
+static __always_inline void on_sent(struct sock *sk, __u64 conn, __s32 bytes)
 {
-	__u64 id = bpf_get_current_pid_tgid(), conn;
 	struct conn_state *state;
 	struct call *call;
+	__u64 id;
 
-	if (bytes <= 0)
-		return;
+	if (!conn || bytes <= 0)
+		return; // not watched: nearly all leave here
+	id = bpf_get_current_pid_tgid();
 	call = bpf_map_lookup_elem(&calls, &id);
 	if (!call || !call->active)
 		return; // not inside a TLS library's call
-	conn = socket_cookie(sk);
-	if (!conn || (call->conn && call->conn != conn))
+	if (call->conn && call->conn != conn)
 		return; // a callback's own connection
 	state = bpf_map_lookup_elem(&conns, &conn);
 	if (!state)
@@ -132,12 +132,12 @@ static __always_inline void on_sent(struct sock *sk, __s32 bytes)
 }
 
 // on_received runs when a thread has taken bytes from any socket.
-static __always_inline void on_received(struct sock *sk)
+static __always_inline void on_received(struct sock *sk, __u64 conn)
 {
-	__u64 id = bpf_get_current_pid_tgid(), conn = socket_cookie(sk);
 	struct conn_state *state;
 	struct call *call;
 	__u32 before, bytes;
+	__u64 id;
 
 	if (!conn)
 		return;
@@ -159,6 +159,7 @@ static __always_inline void on_received(struct sock *sk)
 	if (bytes == RECORD_HEADER || !state->has_received)
 		state->record_lo = state->has_received ? before : state->received;
 	state->has_received = 1;
+	id = bpf_get_current_pid_tgid();
 	call = bpf_map_lookup_elem(&calls, &id);
 	if (!call || !call->active)
 		return;

@@ -72,7 +72,7 @@ int observe_connect6(struct bpf_sock_addr *ctx)
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(trace_send, struct sock *sk, int result)
 {
-	on_sent(sk, result);
+	on_sent(sk, traced_cookie(sk), result);
 	return 0;
 }
 
@@ -80,21 +80,21 @@ SEC("tp_btf/sock_recv_length")
 int BPF_PROG(trace_receive, struct sock *sk, int result)
 {
 	if (result > 0)
-		on_received(sk);
+		on_received(sk, traced_cookie(sk));
 	return 0;
 }
 
 SEC("fexit/tcp_sendmsg")
 int BPF_PROG(fexit_send, struct sock *sk, void *msg, unsigned long size, int result)
 {
-	on_sent(sk, result);
+	on_sent(sk, traced_cookie(sk), result);
 	return 0;
 }
 
 SEC("fexit/tcp_recvmsg")
 int BPF_PROG(fexit_receive, struct sock *sk)
 {
-	on_received(sk);
+	on_received(sk, traced_cookie(sk));
 	return 0;
 }
 
@@ -111,7 +111,7 @@ int BPF_KRETPROBE(kprobe_sent, long result)
 	struct sock *sk = socket_called();
 
 	if (sk)
-		on_sent(sk, result);
+		on_sent(sk, socket_cookie(sk), result);
 	return 0;
 }
 
@@ -128,7 +128,7 @@ int kprobe_received(void *ctx)
 	struct sock *sk = socket_called();
 
 	if (sk)
-		on_received(sk);
+		on_received(sk, socket_cookie(sk));
 	return 0;
 }
 

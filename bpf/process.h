@@ -68,10 +68,14 @@ static __always_inline void on_exit(void)
 // on_connect notes who connects; sockops is not told on kernels before 6.12.
 static __always_inline void on_connect(struct bpf_sock_addr *ctx)
 {
+	__u16 port = bpf_ntohs(ctx->user_port);
 	struct owner owner = {};
 	__u64 conn;
 
 	if (ctx->protocol != IPPROTO_TCP)
+		return;
+	// No cookie for a socket that will not be watched.
+	if (filter_ports && !bpf_map_lookup_elem(&ports, &port))
 		return;
 	owner.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (!watched_process(owner.tgid))

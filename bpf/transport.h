@@ -51,17 +51,12 @@ static __always_inline void watch(struct bpf_sock_ops *ctx, enum role role)
 	struct conn_event *event;
 	struct owner *owner = NULL;
 	__u8 local[16] __attribute__((aligned(8))) = {}, peer[16] __attribute__((aligned(8))) = {};
-	__u64 conn = bpf_get_socket_cookie(ctx);
+	__u64 conn;
 	__u16 local_port = ctx->local_port, peer_port = bpf_ntohl(ctx->remote_port);
 	bool v4 = ctx->family == AF_INET;
 
 	if (!sk)
 		return;
-	if (role == ROLE_CLIENT) {
-		owner = bpf_map_lookup_elem(&owners, &conn);
-		if (!owner && filter_targets)
-			return;
-	}
 	if (v4) {
 		COPY_WORD(local, 0, ctx->local_ip4);
 		COPY_WORD(peer, 0, ctx->remote_ip4);
@@ -79,6 +74,13 @@ static __always_inline void watch(struct bpf_sock_ops *ctx, enum role role)
 	if (!wanted_peer(role == ROLE_CLIENT ? peer_port : local_port, peer, v4))
 		return;
 
+	// Only now: a socket without a cookie costs the other programs nothing.
+	conn = bpf_get_socket_cookie(ctx);
+	if (role == ROLE_CLIENT) {
+		owner = bpf_map_lookup_elem(&owners, &conn);
+		if (!owner && filter_targets)
+			return;
+	}
 	state.conn = conn;
 	state.role = role;
 	if (bpf_map_update_elem(&conns, &conn, &state, BPF_ANY)) {
