@@ -383,6 +383,14 @@ func interval(b exchange.Bounded, st Style) string {
 	return "[" + u.number(b.Low, digits, -1) + st.dash() + u.number(b.High, digits, 1) + "]"
 }
 
+// extent is the interval, or the value where that is exact.
+func extent(b exchange.Bounded, st Style) string {
+	if i := interval(b, st); i != "" {
+		return i
+	}
+	return value(b, st)
+}
+
 func boundedText(b exchange.Bounded, st Style) string {
 	if i := interval(b, st); i != "" {
 		return value(b, st) + " " + i

@@ -564,7 +564,7 @@ func (p *page) verdict(r *exchange.Record) {
 		line.add(paint|heavy, fmt.Sprintf("%s %s", top, percent(b.Value, r.Total)))
 		line.add(plain, " or ")
 		line.add(ofComponent(c)|heavy, fmt.Sprintf("%s %s", c, percent(o.Value, r.Total)))
-		line.add(plain, fmt.Sprintf(": %s and %s overlap, the data do not decide", interval(b, p.st), interval(o, p.st)))
+		line.add(plain, fmt.Sprintf(": %s and %s overlap, the data do not decide", extent(b, p.st), extent(o, p.st)))
 		p.line(nil)
 		p.flow(nil, 2, "", []row{line})
 		return

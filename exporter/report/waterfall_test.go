@@ -152,3 +152,11 @@ func TestBars(t *testing.T) {
 		}
 	}
 }
+
+// TestExactRival: a rival without bounds has its value in the verdict.
+func TestExactRival(t *testing.T) {
+	got := extent(exchange.Bounded{Value: 55 * ms, Low: 55 * ms, High: 55 * ms}, Style{})
+	if !strings.Contains(got, "55") {
+		t.Errorf("%q does not say how long", got)
+	}
+}
