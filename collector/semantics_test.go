@@ -230,6 +230,11 @@ func TestSemantics(t *testing.T) {
 		{name: "chunked request piecewise", argv: []string{testbed.Python, "-c", chunky +
 			"for _ in range(2):\n c.request('POST','/ok',(b'q'*500 for _ in range(3)),encode_chunked=True,headers={'Transfer-Encoding':'chunked'});c.getresponse().read()", s.plain},
 			version: "1.1", want: []want{{method: "POST", path: "/ok", status: 200, request: -1, response: 10}, {method: "POST", path: "/ok", status: 200, request: -1, response: 10}}},
+		// The kernel does not recognize where these chunks end, but that a
+		// request follows the answer.
+		{name: "request trailers h1", argv: []string{testbed.Python, "-c", rawPython, s.plain, "plain",
+			`POST /ok HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nqqqqq\r\n`, `0\r\nX-T: 1\r\n\r\n`, `GET /ok HTTP/1.1\r\nHost: x\r\n\r\n`},
+			version: "1.1", want: []want{{method: "POST", path: "/ok", status: 200, request: -1, response: 10, notes: []string{conn.NoteEarlyAnswer}}, ok("/ok")}},
 		{name: "until close", argv: curl("--http1.1", "https://"+s.tls+"/until-close"),
 			version: "1.1", want: []want{{method: "GET", path: "/until-close", status: 200, response: 3000}}},
 		{name: "until close plain", argv: curl("http://" + s.plain + "/until-close"),
