@@ -3,7 +3,6 @@ module github.com/peel-dev/peel
 go 1.26.8
 
 require (
-	github.com/DataDog/sketches-go v1.4.8
 	github.com/cilium/ebpf v0.22.0
 	github.com/jedib0t/go-pretty/v6 v6.9.2
 	github.com/mattn/go-runewidth v0.0.31
@@ -21,7 +20,6 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	golang.org/x/text v0.44.0 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
 )
 
 tool github.com/cilium/ebpf/cmd/bpf2go

@@ -1,28 +1,12 @@
+// Package stats says what samples tell about a distribution, and with which
+// certainty. It knows nothing of exchanges.
+//
+// Quantiles have exact order-statistic intervals, which assume nothing of the
+// distribution but that samples are independent; exchanges on the same
+// connection are not quite.
 package stats
 
 import "math"
-
-// Quantile is an estimate of a distribution's quantile with an interval that
-// holds the true one with at least the confidence asked for, whatever the
-// distribution, if the samples are independent.
-type Quantile struct {
-	Q     float64 // which: 0.99
-	N     int     // samples
-	Value int64   // the ⌈Q·N⌉-th smallest sample; 0 when N is 0
-
-	// Low and High are samples too. With too few of them the interval has no
-	// end on that side: the field is then the smallest or the largest sample.
-	Low, High         int64
-	LowOpen, HighOpen bool
-
-	// Needs is the least number of samples at which the largest one bounds
-	// the quantile from above with the confidence asked for.
-	Needs int
-}
-
-// Enough reports whether there are samples enough to bound the quantile from
-// above.
-func (q Quantile) Enough() bool { return q.N >= q.Needs }
 
 // NeedsN returns the least n at which the largest of n samples is at or above
 // the q-quantile with the given confidence: the least n with 1 − qⁿ ≥

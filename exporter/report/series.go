@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/peel-dev/peel/collector/stats"
 )
 
 const (
@@ -107,35 +109,15 @@ func (s *series) quantile(q float64) estimate {
 	return e
 }
 
-// needs is how many values give q an upper bound: the largest lies below the
-// quantile with probability q^n.
-func needs(q float64) int64 {
-	return int64(math.Ceil(math.Log(1-confidence) / math.Log(q)))
-}
+// needs is how many values give q an upper bound.
+func needs(q float64) int64 { return int64(stats.NeedsN(q, confidence)) }
 
 // ranks are the order statistics that bound the q-quantile of n values, each
-// at the confidence above. The number of values below it is binomial.
+// at the confidence above.
 func ranks(n int64, q float64) (low, high int64, ok bool) {
-	if n < needs(max(q, 1-q)) {
+	l, u := stats.Ranks(int(n), q, 2*confidence-1)
+	if u > int(n) {
 		return 0, 0, false
 	}
-	mean, dev := float64(n)*q, math.Sqrt(float64(n)*q*(1-q))
-	// The smallest k with P(X ≤ k) ≥ p, searched about the mean.
-	least := func(p float64) int64 {
-		k := int64(max(mean-9*dev-9, 0))
-		sum := 0.0
-		for ; k < n; k++ {
-			if sum += binomial(n, k, q); sum >= p {
-				break
-			}
-		}
-		return k
-	}
-	return max(least(1-confidence), 1), min(least(confidence)+1, n), true
-}
-
-// binomial is the probability of k in n at q.
-func binomial(n, k int64, q float64) float64 {
-	lg := func(x int64) float64 { v, _ := math.Lgamma(float64(x) + 1); return v }
-	return math.Exp(lg(n) - lg(k) - lg(n-k) + float64(k)*math.Log(q) + float64(n-k)*math.Log1p(-q))
+	return max(int64(l), 1), int64(u), true
 }
