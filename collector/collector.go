@@ -69,14 +69,15 @@ func Open(cfg Config) (*Observer, error) {
 	role := cfg.Choice.Role
 	reach := cfg.reach()
 	p, err := probe.Open(probe.Options{
-		Logger:   cfg.Logger,
-		Targets:  cfg.Command || cfg.Choice.targets(),
-		Comms:    cfg.Choice.Comms,
-		Ports:    cfg.Choice.Ports,
-		CIDRs:    cfg.Choice.CIDRs,
-		Client:   role != "server",
-		Server:   role == "server" || role == "both",
-		Wake:     reach != reachHost,
+		Logger:  cfg.Logger,
+		Targets: cfg.Command || cfg.Choice.targets(),
+		Comms:   cfg.Choice.Comms,
+		Ports:   cfg.Choice.Ports,
+		CIDRs:   cfg.Choice.CIDRs,
+		Client:  role != "server",
+		Server:  role == "server" || role == "both",
+		// A command's children are named while they live.
+		Wake:     reach != reachHost || cfg.Command,
 		RingSize: cfg.RingSize,
 		Avoid:    cfg.Avoid,
 	})

@@ -34,8 +34,9 @@ type Options struct {
 	CIDRs  []netip.Prefix // peers' addresses; empty: all
 	Client bool           // connections this host opens
 	Server bool           // connections it accepts
-	// Wake makes Read return at once when a connection is opened, so that its
-	// process can be probed before its first request.
+	// Wake makes Read return at once when a watched process begins a program or
+	// opens a connection, so that it can be named, and probed before its first
+	// request.
 	Wake bool
 	// RingSize is the ring buffer's bytes, a power of two; 0: 16 MiB.
 	RingSize uint32
