@@ -148,8 +148,8 @@ struct conn_state {
 };
 
 // conns: sockops inserts with the socket's storage and deletes when it closes;
-// packets, socket calls and library probes look up. An entry whose close was
-// not seen goes when the collector expires it.
+// packets, socket calls and library probes look up. Every socket that began
+// to connect ends in that close, and a full table is counted.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

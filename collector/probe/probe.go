@@ -40,8 +40,6 @@ type Options struct {
 	Wake bool
 	// RingSize is the ring buffer's bytes, a power of two; 0: 16 MiB.
 	RingSize uint32
-	// MaxConns bounds the connections watched at a time; 0: 16384.
-	MaxConns uint32
 	// Avoid names hooks that are not to be tried, so that the next best serve.
 	Avoid []string
 }
@@ -150,9 +148,6 @@ func (p *Probe) loadMaps(opts Options) error {
 	}
 	if opts.RingSize != 0 {
 		spec.Maps[bpf.ObserverMapEvents].MaxEntries = opts.RingSize
-	}
-	if opts.MaxConns != 0 {
-		spec.Maps[bpf.ObserverMapConns].MaxEntries = opts.MaxConns
 	}
 	p.spec = spec
 	bare := spec.Copy()
@@ -301,13 +296,6 @@ func (p *Probe) sum(name string, key uint32) uint64 {
 		sum += n
 	}
 	return sum
-}
-
-// Forget drops the kernel's state of a connection whose end was not seen.
-func (p *Probe) Forget(conn uint64) {
-	if err := p.maps.Maps[bpf.ObserverMapConns].Delete(conn); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		p.log.Warn("a connection's state cannot be dropped", "err", err)
-	}
 }
 
 // Close detaches and unloads everything.
